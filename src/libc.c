@@ -133,15 +133,15 @@ HAK_API int mallopt(int parameter, int value) {
 
 HAK_API struct mallinfo2 mallinfo2(void) {
     struct mallinfo2 m = {0};
-    struct heap_report *r = stats_begin(false);
-    if (r == NULL)
+    struct heap_figures *f = stats_begin(false);
+    if (f == NULL)
         return m;
-    m.arena = (size_t)(r->total + r->untouched); /* so that uordblks is never more */
-    m.ordblks = r->pool.empty_slots;
-    m.uordblks = (size_t)(r->live + r->untouched);
-    m.fordblks = (size_t)(r->partly_used_slabs + r->thread_caches + r->empty_slots);
-    m.keepcost = (size_t)r->empty_slots;
-    stats_end(r);
+    m.arena = (size_t)(f->total + f->untouched); /* so that uordblks is never more */
+    m.ordblks = f->pool.empty_slots;
+    m.uordblks = (size_t)(f->live + f->untouched);
+    m.fordblks = (size_t)(f->partly_used_slabs + f->thread_caches + f->empty_slots);
+    m.keepcost = (size_t)f->empty_slots;
+    stats_end(f);
     return m;
 }
 
@@ -162,14 +162,14 @@ HAK_API void malloc_stats(void) { stats_print(2, false); }
 HAK_API int malloc_info(int options, FILE *stream) {
     if (options != 0)
         return EINVAL;
-    struct heap_report *r = stats_begin(false);
-    if (r == NULL)
+    struct heap_figures *f = stats_begin(false);
+    if (f == NULL)
         return ENOMEM;
-    size_t length = stats_xml(r);
+    size_t length = stats_xml(f);
     int cancellable, ignored;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
-    int error = fwrite(r->text, 1, length, stream) == length ? 0 : errno;
-    stats_end(r);
+    int error = fwrite(f->text, 1, length, stream) == length ? 0 : errno;
+    stats_end(f);
     pthread_setcancelstate(cancellable, &ignored);
     return error;
 }

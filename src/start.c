@@ -79,13 +79,13 @@ __attribute__((constructor(101))) void start_library(void) {
 }
 
 static void log_retries(void) {
-    struct heap_report *r = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;
-    if (r == NULL)
+    struct heap_figures *f = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;
+    if (f == NULL)
         return;
     LOG(LOG_RETRIES, "[RETRIES] pool=%u inbox=%u mid=%u offers=%u of %u atomic read-modify-writes",
-        r->counters[COUNT_pool_retries], r->counters[COUNT_inbox_retries], r->counters[COUNT_mid_retries],
-        r->counters[COUNT_offer_retries], r->counters[COUNT_atomic_rmw]);
-    stats_end(r);
+        f->counters[COUNT_pool_retries], f->counters[COUNT_inbox_retries], f->counters[COUNT_mid_retries],
+        f->counters[COUNT_offer_retries], f->counters[COUNT_atomic_rmw]);
+    stats_end(f);
 }
 
 __attribute__((destructor(101))) static void at_end(void) {

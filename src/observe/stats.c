@@ -61,26 +61,26 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
 }
 
 /* Splits what is resident in a span: `out` bytes belong to the program, then `cached` to threads. */
-static void stats_add_span(struct heap_report *r, size_t resident, size_t out, size_t cached, size_t lazy) {
+static void stats_add_span(struct heap_figures *f, size_t resident, size_t out, size_t cached, size_t lazy) {
     size_t live = min_size(out, resident), held = min_size(cached, resident - live);
-    r->live += (int64_t)live;
-    r->untouched += (int64_t)(out - live);
-    r->thread_caches += (int64_t)held;
+    f->live += (int64_t)live;
+    f->untouched += (int64_t)(out - live);
+    f->thread_caches += (int64_t)held;
     lazy = min_size(lazy, resident - live - held);
-    r->lazy += (int64_t)lazy;
-    r->partly_used_slabs += (int64_t)(resident - live - held - lazy);
+    f->lazy += (int64_t)lazy;
+    f->partly_used_slabs += (int64_t)(resident - live - held - lazy);
 }
 
 /* Free blocks of a class that count as out in their slabs are a thread's. The lists are read while they change, so there may seem
  * to be more of them than is out. */
-static void move_to_caches(struct heap_report *r, unsigned class_id, size_t bytes) {
-    int64_t held = (int64_t)min_size(bytes, (size_t)r->live);
-    r->live -= held;
-    r->thread_caches += held;
-    r->tiny_live[class_id] -= min_size(bytes, r->tiny_live[class_id]);
+static void move_to_caches(struct heap_figures *f, unsigned class_id, size_t bytes) {
+    int64_t held = (int64_t)min_size(bytes, (size_t)f->live);
+    f->live -= held;
+    f->thread_caches += held;
+    f->tiny_live[class_id] -= min_size(bytes, f->tiny_live[class_id]);
 }
 
-static void add_free_slots(struct heap_report *r) {
+static void add_free_slots(struct heap_figures *f) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
@@ -90,10 +90,10 @@ static void add_free_slots(struct heap_report *r) {
         for (uint32_t left = ~word_active(w); left != 0; left &= left - 1) {
             unsigned slot = lowest_bit(left);
             bool empty = word_resident(w) >> slot & 1;
-            *(empty              ? &r->empty_slots
-              : lazy >> slot & 1 ? &r->lazy
-                                 : &r->huge_rounding) +=
-                (int64_t)resident_in_slot(&r->pages, i * SUPERSLAB_SLOTS + slot);
+            *(empty              ? &f->empty_slots
+              : lazy >> slot & 1 ? &f->lazy
+                                 : &f->huge_rounding) +=
+                (int64_t)resident_in_slot(&f->pages, i * SUPERSLAB_SLOTS + slot);
         }
     }
 }
@@ -108,20 +108,20 @@ HAK_NOINLINE static struct span_use use_of(size_t slot) {
 }
 
 /* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
-static size_t add_slots(struct heap_report *r, size_t slot) {
+static size_t add_slots(struct heap_figures *f, size_t slot) {
     struct span_use use = use_of(slot);
     size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
     size_t slots = max_size(min_size(use.slots, max), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
-        resident += resident_in_slot(&r->pages, slot + i);
+        resident += resident_in_slot(&f->pages, slot + i);
     if (use.is_in_pool) {
-        r->empty_slots += (int64_t)resident;
+        f->empty_slots += (int64_t)resident;
         return slots;
     }
-    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes), use.lazy_bytes);
+    stats_add_span(f, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes), use.lazy_bytes);
     if (use.class_id < TINY_CLASSES) {
-        r->tiny_live[use.class_id] += use.out_bytes;
-        r->tiny_free[use.class_id] += use.listed_bytes;
+        f->tiny_live[use.class_id] += use.out_bytes;
+        f->tiny_free[use.class_id] += use.listed_bytes;
     }
     return slots;
 }
@@ -157,13 +157,13 @@ static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
 }
 
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */
-HAK_NOINLINE static void add_rings(struct heap_report *r, const struct heap *h) {
+HAK_NOINLINE static void add_rings(struct heap_figures *f, const struct heap *h) {
     struct ring *rings[RING_CLASSES];
     if (!rings_made(h)) /* so that their page is left untouched */
         return;
     snapshot(rings, h->ring, sizeof rings);
     for (unsigned i = 0; i < RING_CLASSES; i++) {
-        struct stats_row *row = &r->ledger[TINY_CLASSES + i];
+        struct stats_row *row = &f->ledger[TINY_CLASSES + i];
         struct ring ring;
         if (rings[i] == NULL)
             continue;
@@ -174,7 +174,7 @@ HAK_NOINLINE static void add_rings(struct heap_report *r, const struct heap *h) 
 }
 
 /* Not inlined, nor is add_rings: their copies would lie on the stack together. */
-HAK_NOINLINE static void add_lists(struct heap_report *r, const struct heap *h) {
+HAK_NOINLINE static void add_lists(struct heap_figures *f, const struct heap *h) {
     struct slab *current[TINY_CLASSES];
     snapshot(current, h->current, sizeof current);
     bool samples = sample_on(h); /* else its pages are left untouched */
@@ -183,25 +183,25 @@ HAK_NOINLINE static void add_lists(struct heap_report *r, const struct heap *h) 
         size_t blocks = listed_blocks(load_relaxed(&h->list[c]), size_classes[c].blocks);
         if (samples)
             blocks += listed_blocks(load_relaxed(&h->sampled[c].rest), size_classes[c].blocks);
-        move_to_caches(r, c, blocks * bytes);
-        r->ledger[c].blocks += uncounted_frees(current[c], load_relaxed(&h->deferred[c])) - blocks;
-        r->ledger[c].held_bytes += blocks * bytes;
+        move_to_caches(f, c, blocks * bytes);
+        f->ledger[c].blocks += uncounted_frees(current[c], load_relaxed(&h->deferred[c])) - blocks;
+        f->ledger[c].held_bytes += blocks * bytes;
     }
 }
 
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
-static void add_heap(struct heap_report *r, const struct heap *h) {
-    r->heaps++;
-    r->heaps_in_use += load_relaxed(&h->in_use);
+static void add_heap(struct heap_figures *f, const struct heap *h) {
+    f->heaps++;
+    f->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
-        r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
-    add_lists(r, h);
-    add_rings(r, h);
+        f->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+    add_lists(f, h);
+    add_rings(f, h);
     unsigned rows =
         load_relaxed(&h->in_use) ? TUNED_CLASSES : TINY_CLASSES; /* the others are on a page that is left untouched */
     for (unsigned c = 0; c < rows; c++)
-        add_row(&r->ledger[c], &h->ledger[c]);
+        add_row(&f->ledger[c], &h->ledger[c]);
     for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;
         snapshot(&e, &h->outbox[i], sizeof e);
@@ -210,62 +210,62 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
             continue;
         unsigned c = slab_class(slab_of_slot(number - 1));
         if (c < TINY_CLASSES)
-            move_to_caches(r, c, e.blocks * (size_t)size_classes[c].block_bytes);
+            move_to_caches(f, c, e.blocks * (size_t)size_classes[c].block_bytes);
     }
     if (h->number != 0)
-        r->metadata += (int64_t)resident_in(&r->pages, h, r->pages.asks ? HEAP_BYTES : h->ring_top);
+        f->metadata += (int64_t)resident_in(&f->pages, h, f->pages.asks ? HEAP_BYTES : h->ring_top);
 }
 
 /* Of a table with a part for each SuperSlab that was ever in use. */
-static size_t table_resident(struct heap_report *r, struct region_range table, size_t superslab_bytes) {
+static size_t table_resident(struct heap_figures *f, struct region_range table, size_t superslab_bytes) {
     size_t used = load_relaxed(&hak_region_use.superslabs) * superslab_bytes;
-    return resident_in(&r->pages, table.begin, r->pages.asks ? table.bytes : min_size(table.bytes, used));
+    return resident_in(&f->pages, table.begin, f->pages.asks ? table.bytes : min_size(table.bytes, used));
 }
 
-static void stats_collect(struct heap_report *r, bool asks) {
-    memset(r, 0, offsetof(struct heap_report, pages));
-    r->pages.asks = asks;
+static void stats_collect(struct heap_figures *f, bool asks) {
+    memset(f, 0, offsetof(struct heap_figures, pages));
+    f->pages.asks = asks;
     if (!region_init())
         return;
-    superslab_count(&r->pool);
-    r->pages.superslab = BITSET_NONE;
+    superslab_count(&f->pool);
+    f->pages.superslab = BITSET_NONE;
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
-        slot += add_slots(r, slot);
-    add_free_slots(r);
+        slot += add_slots(f, slot);
+    add_free_slots(f);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
-        add_heap(r, h);
+        add_heap(f, h);
     for (unsigned c = 0; c < TUNED_CLASSES; c++) {
-        struct stats_row *row = &r->ledger[c];
+        struct stats_row *row = &f->ledger[c];
         add_row(row, &hak_ledger_ended[c]);
         row->blocks = (int64_t)row->blocks < 0 ? 0 : row->blocks; /* lists may seem longer than what was taken */
     }
     for (unsigned i = 0; i < RING_CLASSES; i++)
-        r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
+        f->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
     for (unsigned i = 0; i < REGION_TABLES; i++)
-        r->metadata += (int64_t)table_resident(r, region_table(i), SUPERSLAB_SLOTS * sizeof(struct slab));
+        f->metadata += (int64_t)table_resident(f, region_table(i), SUPERSLAB_SLOTS * sizeof(struct slab));
     struct region_range secure = span_table();
     if (secure.begin != NULL)
-        r->metadata += (int64_t)table_resident(r, secure, SUPERSLAB_SLOTS * sizeof(struct slab));
+        f->metadata += (int64_t)table_resident(f, secure, SUPERSLAB_SLOTS * sizeof(struct slab));
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        r->total += r->term[i];
-    r->retained = r->partly_used_slabs + r->thread_caches + r->empty_slots + r->lazy + r->huge_rounding;
-    r->empty_max = retain_bound_bytes();
+        f->total += f->term[i];
+    f->retained = f->partly_used_slabs + f->thread_caches + f->empty_slots + f->lazy + f->huge_rounding;
+    f->empty_max = retain_bound_bytes();
 #ifdef HAK_CHECKED
-    r->counters[COUNT_atomic_rmw] += rmw_count;
+    f->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
 }
 
-_Static_assert(sizeof(struct heap_report) <= SCRATCH_BYTES, "a report fits");
-struct heap_report *stats_begin(bool asks) {
-    struct heap_report *r = scratch_take();
-    if (r != NULL)
-        stats_collect(r, asks);
+_Static_assert(sizeof(struct heap_figures) <= SCRATCH_BYTES, "the figures fit");
+struct heap_figures *stats_begin(bool asks) {
+    struct heap_figures *f = scratch_take();
+    if (f != NULL)
+        stats_collect(f, asks);
     else
-        text_line("hakmem: no memory for a report");
-    return r;
+        text_line("hakmem: no memory for the figures");
+    return f;
 }
 
-void stats_end(struct heap_report *r) { scratch_give(r); }
+void stats_end(struct heap_figures *f) { scratch_give(f); }
 
 /* ---- arenas ---- */
 
@@ -311,8 +311,8 @@ static void put_nodes(struct text *t) {
     text_string(t, hak_region.nodes > 1 ? "\n" : "");
 }
 
-static uint64_t allocations_of(const struct heap_report *r, unsigned c) {
-    const struct stats_row *row = &r->ledger[c];
+static uint64_t allocations_of(const struct heap_figures *f, unsigned c) {
+    const struct stats_row *row = &f->ledger[c];
     return c < TINY_CLASSES ? row->blocks : row->hits + row->misses;
 }
 
@@ -322,10 +322,10 @@ static void put_column(struct text *t, size_t *from, size_t width) {
 }
 
 /* What each class allocated, and what found a block in the thread's list or ring. */
-static void put_hits(struct text *t, const struct heap_report *r) {
+static void put_hits(struct text *t, const struct heap_figures *f) {
     text_string(t, "  blocks of       allocations  misses      hits      held by threads\n");
     for (unsigned c = 0; c < TUNED_CLASSES; c++) {
-        uint64_t all = allocations_of(r, c), misses = min_size(r->ledger[c].misses, all);
+        uint64_t all = allocations_of(f, c), misses = min_size(f->ledger[c].misses, all);
         if (all == 0)
             continue;
         text_flush(t);
@@ -339,24 +339,24 @@ static void put_hits(struct text *t, const struct heap_report *r) {
         put_column(t, &from, 12);
         text_format(t, "%u.%u %%", permille / 10, permille % 10);
         put_column(t, &from, 10);
-        text_format(t, "%b\n", r->ledger[c].held_bytes);
+        text_format(t, "%b\n", f->ledger[c].held_bytes);
     }
 }
 
-static void put_report(struct text *t, const struct heap_report *r) {
+static void put_figures(struct text *t, const struct heap_figures *f) {
     const char *program = os_program(), *slash = strrchr(program, '/');
     text_format(t, "hakmem %s, process %u (%s): %b resident in the heap%s\n", HAKMEM_VERSION, (uint64_t)os_process(),
-                slash != NULL ? slash + 1 : program, (uint64_t)r->total,
-                r->pages.asks ? "" : ", untouched pages of its slots included");
+                slash != NULL ? slash + 1 : program, (uint64_t)f->total,
+                f->pages.asks ? "" : ", untouched pages of its slots included");
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
-    if (r->untouched != 0)
+        put_term(t, term_table[i].label, f->term[i], f->total, term_table[i].help);
+    if (f->untouched != 0)
         text_format(t, "  not resident: %b of blocks that the program holds and never touched\n",
-                    (uint64_t)r->untouched);
-    text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
-                (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
-    text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
-    text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
+                    (uint64_t)f->untouched);
+    text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)f->pool.superslabs,
+                (uint64_t)f->pool.superslabs_peak, (uint64_t)f->heaps, (uint64_t)f->heaps_in_use);
+    text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)f->retained);
+    text_format(t, f->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)f->empty_max);
     put_page_cost(t);
     put_nodes(t);
     tuner_put_text(t);
@@ -368,29 +368,29 @@ static void put_report(struct text *t, const struct heap_report *r) {
         if (arena.use.limit_bytes != 0)
             text_format(t, " of %b", (uint64_t)arena.use.limit_bytes);
     }
-    put_hits(t, r);
+    put_hits(t, f);
     text_string(t, "  counters\n");
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
-        if (r->counters[c] == 0)
+        if (f->counters[c] == 0)
             continue;
         text_flush(t);
         text_format(t, "    %s", counter_names[c]);
         text_pad(t, 0, 30);
         size_t from = t->length;
-        text_number(t, r->counters[c]);
+        text_number(t, f->counters[c]);
         text_pad(t, from, 12);
         text_format(t, "%s\n", counter_help[c]);
     }
 }
 
 void stats_print(int fd, bool asks) {
-    struct heap_report *r = stats_begin(asks);
-    if (r == NULL)
+    struct heap_figures *f = stats_begin(asks);
+    if (f == NULL)
         return;
-    struct text t = {r->text, sizeof r->text, 0, fd};
-    put_report(&t, r);
+    struct text t = {f->text, sizeof f->text, 0, fd};
+    put_figures(&t, f);
     text_flush(&t);
-    stats_end(r);
+    stats_end(f);
 }
 
 /* ---- JSON, XML ---- */
@@ -417,10 +417,10 @@ static void put_arenas(struct text *t) {
     text_string(t, "],");
 }
 
-static void put_misses(struct text *t, const struct heap_report *r, unsigned c) {
-    const struct stats_row *row = &r->ledger[c];
+static void put_misses(struct text *t, const struct heap_figures *f, unsigned c) {
+    const struct stats_row *row = &f->ledger[c];
     put_field(t, "held_bytes", (int64_t)row->held_bytes, false);
-    put_field(t, "allocations", (int64_t)allocations_of(r, c), false);
+    put_field(t, "allocations", (int64_t)allocations_of(f, c), false);
     put_field(t, "misses", (int64_t)row->misses, row->timed == 0);
     if (row->timed != 0) {
         put_field(t, "timed_misses", (int64_t)row->timed, false);
@@ -429,52 +429,52 @@ static void put_misses(struct text *t, const struct heap_report *r, unsigned c) 
     text_string(t, "}");
 }
 
-static void put_tiny_classes(struct text *t, const struct heap_report *r) {
+static void put_tiny_classes(struct text *t, const struct heap_figures *f) {
     bool any = false;
     text_string(t, "\"tiny_classes\":[");
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        if (r->tiny_live[c] + r->tiny_free[c] + r->ledger[c].misses == 0)
+        if (f->tiny_live[c] + f->tiny_free[c] + f->ledger[c].misses == 0)
             continue;
         text_string(t, any ? ",{" : "{");
         any = true;
         put_field(t, "block_bytes", size_classes[c].block_bytes, false);
-        put_field(t, "live_bytes", (int64_t)r->tiny_live[c], false);
-        put_field(t, "free_bytes", (int64_t)r->tiny_free[c], false);
-        put_misses(t, r, c);
+        put_field(t, "live_bytes", (int64_t)f->tiny_live[c], false);
+        put_field(t, "free_bytes", (int64_t)f->tiny_free[c], false);
+        put_misses(t, f, c);
     }
     text_string(t, "],");
 }
 
 /* Mid classes, then large blocks by slots. */
-static void put_rings(struct text *t, const struct heap_report *r) {
+static void put_rings(struct text *t, const struct heap_figures *f) {
     bool any = false;
     text_string(t, "\"rings\":[");
     for (unsigned c = TINY_CLASSES; c < TUNED_CLASSES; c++) {
-        if (allocations_of(r, c) == 0)
+        if (allocations_of(f, c) == 0)
             continue;
         text_string(t, any ? ",{" : "{");
         any = true;
         put_field(t, "block_bytes", (int64_t)tuned_bytes(c), false);
-        put_field(t, "refilled_blocks", (int64_t)r->ledger[c].blocks, false);
-        put_misses(t, r, c);
+        put_field(t, "refilled_blocks", (int64_t)f->ledger[c].blocks, false);
+        put_misses(t, f, c);
     }
     text_string(t, "],");
 }
 
 /* Of tiny blocks. What is not live any more was freed; what no slow path saw, as a hit. */
-static void put_frees(struct text *t, const struct heap_report *r) {
-    uint64_t allocations = 0, live = 0, others = r->counters[COUNT_free_remote] + r->counters[COUNT_free_on_loan];
+static void put_frees(struct text *t, const struct heap_figures *f) {
+    uint64_t allocations = 0, live = 0, others = f->counters[COUNT_free_remote] + f->counters[COUNT_free_on_loan];
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        allocations += r->ledger[c].blocks;
-        live += r->tiny_live[c] / size_classes[c].block_bytes;
+        allocations += f->ledger[c].blocks;
+        live += f->tiny_live[c] / size_classes[c].block_bytes;
     }
     live = min_size(live, allocations);
     text_string(t, "\"tiny\":{");
     put_field(t, "allocations", (int64_t)allocations, false);
-    put_field(t, "allocations_per_superslab", (int64_t)(allocations / max_size(r->pool.superslabs_peak, 1)), false);
+    put_field(t, "allocations_per_superslab", (int64_t)(allocations / max_size(f->pool.superslabs_peak, 1)), false);
     put_field(t, "frees_local", (int64_t)(allocations - live - min_size(others, allocations - live)), false);
-    put_field(t, "frees_remote", (int64_t)r->counters[COUNT_free_remote], false);
-    put_field(t, "frees_on_loan", (int64_t)r->counters[COUNT_free_on_loan], true);
+    put_field(t, "frees_remote", (int64_t)f->counters[COUNT_free_remote], false);
+    put_field(t, "frees_on_loan", (int64_t)f->counters[COUNT_free_on_loan], true);
     text_string(t, "},");
 }
 
@@ -488,22 +488,22 @@ static void put_json_nodes(struct text *t) {
     text_string(t, "],");
 }
 
-static void put_json(struct text *t, const struct heap_report *r) {
+static void put_json(struct text *t, const struct heap_figures *f) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"program\":", HAKMEM_VERSION, (uint64_t)os_process());
     text_json_string(t, os_program());
     text_format(t, ",\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        put_field(t, term_table[i].name, r->term[i], false);
-    put_field(t, "total", r->total, true);
+        put_field(t, term_table[i].name, f->term[i], false);
+    put_field(t, "total", f->total, true);
     text_string(t, "},\"retained_bytes\":{");
-    put_field(t, "total", r->retained, r->empty_max == SIZE_MAX);
-    if (r->empty_max != SIZE_MAX)
-        put_field(t, "empty_slots_max", (int64_t)r->empty_max, true);
+    put_field(t, "total", f->retained, f->empty_max == SIZE_MAX);
+    if (f->empty_max != SIZE_MAX)
+        put_field(t, "empty_slots_max", (int64_t)f->empty_max, true);
     struct page_cost_seen seen = page_cost_seen();
     text_string(t, "},");
-    put_field(t, "untouched_bytes", r->untouched, false);
+    put_field(t, "untouched_bytes", f->untouched, false);
     text_string(t, "\"huge_pages\":{");
     put_field(t, "timed", (int64_t)seen.timed, false);
     put_field(t, "dear", (int64_t)seen.dear, false);
@@ -511,20 +511,20 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_field(t, "small_pages_ns", (int64_t)seen.small_ns, false);
     put_field(t, "folios", load_relaxed(&hak_region_use.folios) == FOLIOS_USED, true);
     text_string(t, "},");
-    put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
-    put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);
-    put_field(t, "heaps", r->heaps, false);
-    put_field(t, "heaps_in_use", r->heaps_in_use, false);
-    put_tiny_classes(t, r);
-    put_rings(t, r);
-    put_frees(t, r);
+    put_field(t, "superslabs", (int64_t)f->pool.superslabs, false);
+    put_field(t, "superslabs_peak", (int64_t)f->pool.superslabs_peak, false);
+    put_field(t, "heaps", f->heaps, false);
+    put_field(t, "heaps_in_use", f->heaps_in_use, false);
+    put_tiny_classes(t, f);
+    put_rings(t, f);
+    put_frees(t, f);
     put_arenas(t);
     if (hak_region.nodes > 1)
         put_json_nodes(t);
     tuner_put_json(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
-        put_field(t, counter_names[c], (int64_t)r->counters[c], c + 1 == COUNTER_COUNT);
+        put_field(t, counter_names[c], (int64_t)f->counters[c], c + 1 == COUNTER_COUNT);
     text_string(t, "},\"options\":{");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         char value[256];
@@ -536,21 +536,21 @@ static void put_json(struct text *t, const struct heap_report *r) {
 }
 
 void stats_put_json(struct text *t) {
-    struct heap_report *r = stats_begin(false);
-    if (r == NULL) {
+    struct heap_figures *f = stats_begin(false);
+    if (f == NULL) {
         text_string(t, "null");
         return;
     }
-    put_json(t, r);
-    stats_end(r);
+    put_json(t, f);
+    stats_end(f);
 }
 
 size_t stats_json(char *buffer, size_t bytes) {
-    struct heap_report *r = stats_begin(true);
+    struct heap_figures *f = stats_begin(true);
     struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
-    if (r != NULL) {
-        put_json(&t, r);
-        stats_end(r);
+    if (f != NULL) {
+        put_json(&t, f);
+        stats_end(f);
     }
     if (bytes > 0)
         buffer[min_size(t.length, bytes - 1)] = '\0';
@@ -561,13 +561,13 @@ static void put_total(struct text *t, const char *type, int64_t bytes) {
     text_format(t, "<total type=\"%s\" count=\"0\" size=\"%u\"/>\n", type, (uint64_t)bytes);
 }
 
-size_t stats_xml(struct heap_report *r) {
-    struct text t = {r->text, sizeof r->text, 0, -1};
+size_t stats_xml(struct heap_figures *f) {
+    struct text t = {f->text, sizeof f->text, 0, -1};
     text_string(&t, "<malloc version=\"1\">\n");
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        put_total(&t, term_table[i].name, r->term[i]);
-    text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r->total);
-    return min_size(t.length, sizeof r->text);
+        put_total(&t, term_table[i].name, f->term[i]);
+    text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)f->total);
+    return min_size(t.length, sizeof f->text);
 }
 
 /* ---- at exit ---- */
@@ -604,19 +604,19 @@ HAK_AT_START void stats_init(void) {
 }
 
 uint64_t stats_write(enum output_name name, uint64_t number) {
-    struct heap_report *r = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
-    if (r == NULL)
+    struct heap_figures *f = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
+    if (f == NULL)
         return 0;
     bool is_open = name == NAME_PROCESS && end_file.fd >= 0 && end_file.process == os_process();
     int file = is_open ? end_file.fd : open_stats_file(name, number);
     int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
-    struct text t = {r->text, sizeof r->text, 0, fd};
+    struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
-        put_report(&t, r);
+        put_figures(&t, f);
     else
-        put_json(&t, r);
+        put_json(&t, f);
     text_flush(&t);
-    stats_end(r);
+    stats_end(f);
     if (is_open || file < 0)
         return 0;
     uint64_t bytes = os_written(file);

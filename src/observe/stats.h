@@ -12,7 +12,7 @@
 #include "pool.h"
 
 // clang-format off
-/* X(name, label, help): the terms of the sum, in bytes. The name is what the report's field and the JSON's key are called; label
+/* X(name, label, help): the terms of the sum, in bytes. The name is what the field of the figures and the JSON's key are called; label
  * and help are the text's. `./hak doc` copies the table for the command and the README. */
 #define TERMS(X) \
 X(live,              "live",               "blocks the program holds, rounding included") \
@@ -31,7 +31,7 @@ enum term {
         TERM_COUNT
 };
 
-struct heap_report {
+struct heap_figures {
     union {
         struct {
 #define TERM_FIELD(name, label, help) int64_t name;
@@ -61,16 +61,16 @@ struct heap_report {
     } pages;
     char text[4096];
 };
-/* A report lies in memory of its own (scratch.h): it is too large for a stack. NULL: there is no memory, as a line on the
+/* The figures lie in memory of their own (scratch.h): they are too large for a stack. NULL: there is no memory, as a line on the
  * standard error says. Each begin is followed by an end. `asks`: the kernel, which pages are resident, at which a sandbox may end the
  * program; else every page of a resident slot counts. */
-struct heap_report *stats_begin(bool asks);
-void stats_end(struct heap_report *r);
+struct heap_figures *stats_begin(bool asks);
+void stats_end(struct heap_figures *f);
 
 void stats_print(int fd, bool asks);
 size_t stats_json(char *buffer, size_t bytes);
-void stats_put_json(struct text *t);     /* "null" without memory for a report */
-size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the length */
+void stats_put_json(struct text *t);     /* "null" without memory for the figures */
+size_t stats_xml(struct heap_figures *f); /* for malloc_info: into its text; the length */
 
 /* Statistics as STATS and STATS_FILE want them: stats_init keeps a descriptor from the start; stats_write returns how large
  * the file is, 0 if there is none. */

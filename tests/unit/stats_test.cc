@@ -114,8 +114,8 @@ TEST(Stats, RssIsExplainedInEveryPhase) {
     EXPECT_LT(heap_rss_bytes(), 6 * kMiB) << heap_stats_text();
 }
 
-std::string printed_report() {
-    int fd = memfd_create("report", 0);
+std::string printed_figures() {
+    int fd = memfd_create("figures", 0);
     hak_stats_print(fd);
     return read_whole(fd);
 }
@@ -126,10 +126,10 @@ TEST(Stats, UntouchedBlocksAreNoTerm) {
         blocks.push_back(hak_malloc(size));
     expect_rss_explained("blocks nobody wrote to");
     EXPECT_GT(heap_stats()["untouched_bytes"].number, 5e9);
-    std::string report = printed_report();
-    std::string terms = report.substr(0, report.find("SuperSlabs"));
-    EXPECT_EQ(terms.find(" -"), std::string::npos) << report;
-    EXPECT_NE(terms.find("of blocks that the program holds and never touched"), std::string::npos) << report;
+    std::string printed = printed_figures();
+    std::string terms = printed.substr(0, printed.find("SuperSlabs"));
+    EXPECT_EQ(terms.find(" -"), std::string::npos) << printed;
+    EXPECT_NE(terms.find("of blocks that the program holds and never touched"), std::string::npos) << printed;
     for (void *block : blocks)
         hak_free(block);
     expect_rss_explained("freed untouched");
