@@ -49,7 +49,8 @@ def write_options():
              "- Live options can be changed while the program runs.",
              "- A wrong name or value changes nothing and prints one line that says what is right.",
              "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other parameters",
-             "  are accepted and ignored.", "",
+             "  are accepted and ignored.",
+             "- Where a value is set in several ways, [one of them counts](#which-setting-counts).", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
     for name, kind, when, initial, lowest, highest, choices, text in table_lines("base/options.h", "OPTIONS"):
         choices = choices.strip('"')
@@ -59,6 +60,23 @@ def write_options():
         text = text.strip('"')
         lines.append(f"| {name} | {values(kind, lowest, highest, choices)} | {default} | "
                      f"{'yes' if when == 'LIVE' else ''} | {text} |")
+    lines += ["", "## Which setting counts", "",
+              "A value that is set in several ways has that of the first row that names it:", "",
+              "| who | sets | when |", "|---|---|---|",
+              "| `hak_option_set`, `mallopt`, `hakmem set PID` | live options, [tunables](tunables.md) | while the program "
+              "runs; the last call counts |",
+              "| the environment: `HAKMEM_NAME`, and `HAKMEM_TUNE` for tunables | all options, tunables | at the start |",
+              "| a [policy file](sites.md), by `set` lines | live options that are one number or a choice, tunables | at the "
+              "start |",
+              "| the string `hak_options` of the program | all options; its `TUNE` counts more than a policy file | at the "
+              "start |",
+              "| glibc's `MALLOC_TRIM_THRESHOLD_` | RETAIN_BYTES | at the start |",
+              "| the [preset](ace.md) that `HAKMEM_PRESET` names, or that ACE chooses | RETAIN_BYTES, RETAIN_PERCENT, "
+              "DECAY_MS, `loan_from_frees`, `carve_bytes`, `reuse_frees` | at the start; with `HAKMEM_ACE=on` as often as "
+              "ACE changes it |",
+              "| the table above | everything | |", "",
+              "A preset leaves alone what differs from the default. So a value that was set to just the default counts as "
+              "not set there."]
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 

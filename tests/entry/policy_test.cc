@@ -82,10 +82,15 @@ const char *lane_of(const void *block) {
     return names[0];
 }
 
-/* The child's part: prints values of tunables and options. */
+/* The child's part: prints values of tunables and options; sets those with a =. */
 int tell_settings(const std::vector<std::string> &names) {
     for (auto &name : names) {
         char value[256] = "";
+        size_t equals = name.find('=');
+        if (equals != std::string::npos) {
+            hak_option_set(name.substr(0, equals).c_str(), name.c_str() + equals + 1);
+            continue;
+        }
         hak_option_get(name.c_str(), value, sizeof value);
         printf("%s\n", value);
     }
@@ -215,6 +220,36 @@ TEST_F(Policy, SetsTunablesAndOptions) {
     EXPECT_EQ(outcome.out, "7\n3\nlazy\n4194304\n") << "what the environment says counts, even if that is the default";
 }
 
+/* The table of docs/options.md, from the last row up: each row counts more than those below it. */
+TEST_F(Policy, CountsMoreThanWhatTheProgramSaysAndLessThanTheEnvironment) {
+    write("hakmem policy 1\n");
+    std::vector<std::string> env = {};
+    auto is = [&](const std::string &name, const char *value, const std::string &set = "OWN=1") {
+        Outcome outcome = values({set, name}, env);
+        EXPECT_EQ(outcome.out, value + std::string("\n")) << name << outcome.describe();
+    };
+    is("RETAIN_BYTES", "1048576");
+    is("loan_from_frees", "16384");
+    env = {"HAKMEM_PRESET=producer-consumer"};
+    is("RETAIN_BYTES", "8388608");
+    is("loan_from_frees", "2048");
+    is("RETAIN_PERCENT", "5"); /* hak_options below */
+    env.emplace_back("MALLOC_TRIM_THRESHOLD_=2000");
+    is("RETAIN_BYTES", "2000");
+    write("hakmem policy 1\nset RETAIN_BYTES=3000\nset RETAIN_PERCENT=3\nset loan_from_frees=300\n");
+    is("RETAIN_BYTES", "3000");
+    is("RETAIN_PERCENT", "3");
+    is("loan_from_frees", "300");
+    for (const char *variable :
+         {"HAKMEM_RETAIN_BYTES=4000", "HAKMEM_RETAIN_PERCENT=4", "HAKMEM_TUNE=loan_from_frees=400"})
+        env.emplace_back(variable);
+    is("RETAIN_BYTES", "4000");
+    is("RETAIN_PERCENT", "4");
+    is("loan_from_frees", "400");
+    is("RETAIN_BYTES", "5000", "RETAIN_BYTES=5000");
+    is("loan_from_frees", "500", "loan_from_frees=500");
+}
+
 /* Pieces of good lines in any order, cut anywhere. */
 TEST_F(Policy, TakesAnyFileOrSaysInOneLineWhatIsWrong) {
     const std::string site = noted_by(plain);
@@ -312,6 +347,11 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
 }
 
 } // namespace
+
+extern "C" {
+extern const char *hak_options;
+const char *hak_options = "RETAIN_PERCENT=5";
+}
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--lanes") == 0)
