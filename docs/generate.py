@@ -14,12 +14,18 @@ UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def table_lines(file, macro):
-    """The entries X(…) of the table, each as the list of its arguments."""
+    """The entries X(…) of the table, each as the list of its arguments. Strings in a row are one."""
     text = (ROOT / "src" / file).read_text()
-    body = re.search(r"#define %s\(X\) \\\n((?:X\(.*\n)+)" % macro, text).group(1)
-    for line in body.splitlines():
-        inside = re.match(r"X\((.*)\)\s*\\?$", line).group(1)
-        yield [part.strip() for part in re.findall(r'\s*"[^"]*"|[^,"]+', inside) if part.strip()]
+    body = re.search(r"#define %s\(X\) \\\n((?:.*\\\n)*.*\n)" % macro, text).group(1).replace("\\\n", "\n")
+    entry = re.compile(r"\s*X\(((?:\"[^\"]*\"|[^\"()]|\([^()]*\))*)\)\s*")
+    at = 0
+    while at < len(body):
+        found = entry.match(body, at)
+        if not found:
+            sys.exit(f"{file}: in {macro} is no entry: {body[at:].splitlines()[0]}")
+        at = found.end()
+        inside = re.sub(r"\"\s+\"", "", found.group(1))
+        yield [part.strip() for part in re.findall(r"\s*\"[^\"]*\"|[^,\"]+", inside) if part.strip()]
 
 
 def number(text, kind):
