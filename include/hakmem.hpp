@@ -1,5 +1,5 @@
-/* HAKMEM for C++17: an arena that ends with its owner, containers whose elements lie in an arena or in the process's heap, and
- * sites, which say how long blocks will live.
+/* HAKMEM for C++17: an arena that ends with its owner, containers whose elements lie in an arena or in the process's
+ * heap, and sites, which say how long blocks will live.
  *
  *     hakmem::unique_arena arena = hakmem::make_arena({"requests", 64 << 20, nullptr, nullptr});
  *     hakmem::memory_resource resource(arena.get());
@@ -9,7 +9,8 @@
  *     static const hakmem::site cached("cached pages", HAK_POLICY_LONG_LIVED);
  *     std::map<int, page, std::less<>, hakmem::site_allocator<std::pair<const int, page>>> pages{cached};
  *
- * The arena must outlive the containers, and what they hand out. All else is as hakmem.h says: any thread may use any arena. */
+ * The arena must outlive the containers, and what they hand out. All else is as hakmem.h says: any thread may use any
+ * arena. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_HPP
 #define HAKMEM_HPP
@@ -40,8 +41,8 @@ inline void *allocate(hak_arena *arena, std::size_t bytes, std::size_t alignment
 }
 } // namespace detail
 
-/* An arena that is destroyed with its owner, its blocks with it. release() gives up the ownership; hak_arena_release would
- * then keep the blocks. */
+/* An arena that is destroyed with its owner, its blocks with it. release() gives up the ownership; hak_arena_release
+ * would then keep the blocks. */
 struct arena_destroyer {
     void operator()(hak_arena *arena) const noexcept { hak_arena_destroy(arena); }
 };
@@ -55,8 +56,8 @@ inline unique_arena make_arena(const hak_arena_options &options = {}) {
     return arena;
 }
 
-/* For the containers of std::pmr. nullptr: the process's heap. Two resources are equal if they have the same arena, so that no
- * container takes over elements that another arena ends with. */
+/* For the containers of std::pmr. nullptr: the process's heap. Two resources are equal if they have the same arena, so
+ * that no container takes over elements that another arena ends with. */
 class memory_resource final : public std::pmr::memory_resource {
   public:
     explicit memory_resource(hak_arena *arena = nullptr) noexcept : arena_(arena) {}
@@ -74,7 +75,8 @@ class memory_resource final : public std::pmr::memory_resource {
     hak_arena *arena_;
 };
 
-/* For the containers of std. nullptr: the process's heap. Moves and swaps of containers take the arena along, copies too. */
+/* For the containers of std. nullptr: the process's heap. Moves and swaps of containers take the arena along, copies
+ * too. */
 template <class T> class allocator {
   public:
     using value_type = T;
@@ -100,8 +102,8 @@ template <class T> class allocator {
     hak_arena *arena_;
 };
 
-/* A place of the program's code, made once: see hak_site_new. Throws std::invalid_argument for an unknown policy, std::bad_alloc
- * if there are too many sites. */
+/* A place of the program's code, made once: see hak_site_new. Throws std::invalid_argument for an unknown policy,
+ * std::bad_alloc if there are too many sites. */
 class site {
   public:
     site(const char *name, int policy) : number_(hak_site_new(name, policy)) {
@@ -123,7 +125,8 @@ class site {
     unsigned number_;
 };
 
-/* For the containers of std: their elements are allocated as the site says. Elements of more than 16 bytes' alignment are not. */
+/* For the containers of std: their elements are allocated as the site says. Elements of more than 16 bytes' alignment
+ * are not. */
 template <class T> class site_allocator {
   public:
     using value_type = T;

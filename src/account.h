@@ -1,9 +1,9 @@
 /* What is resident: the totals of all heaps, and what one heap adds to them.
  *
- *  1. A heap's thread counts the slots that it takes and gives in its own struct client. account_settle adds these counts to
- *     the totals; retain.c says when. Until then the totals lag by a few slots for each thread.
- *  2. While a limit is set, slots are added to the totals before they become resident (account_add_resident), so that the
- *     sum is exact.
+ *  1. A heap's thread counts the slots that it takes and gives in its own struct client. account_settle adds these
+ *     counts to the totals; retain.c says when. Until then the totals lag by a few slots for each thread.
+ *  2. While a limit is set, slots are added to the totals before they become resident (account_add_resident), so that
+ *     the sum is exact.
  *
  * Any thread calls anything; nothing waits. A client belongs to its heap's thread. */
 /* SPDX-License-Identifier: MIT */
@@ -25,8 +25,9 @@ enum chore {
     CHORE_MESH = 64, /* merge pages */
 };
 
-/* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may read
- * the counters. That of heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which are hints there. */
+/* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may
+ * read the counters. That of heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which
+ * are hints there. */
 struct client {
     struct counters counters;
     uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
@@ -53,8 +54,8 @@ struct client {
     bool takes_anywhere : 1; /* memory is scarce: the heap takes what other nodes have rather than new memory */
 };
 
-/* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums
- * exact, and a reader of an older value only acts a little earlier or later. */
+/* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep
+ * the sums exact, and a reader of an older value only acts a little earlier or later. */
 struct HAK_OWN_LINES account {
     _Atomic int64_t slots;             /* ACTIVE, plus EMPTY << 32: one word, so that their sum is never torn */
     _Atomic int64_t lazy_slots;        /* below 0 for a moment, likewise */
@@ -83,7 +84,8 @@ HAK_INLINE size_t account_resident_slots(void) {
     return account_not_negative(account_resident_of(load_relaxed(&hak_account.slots)));
 }
 
-/* The client's heap has so many slots more that are ACTIVE, EMPTY: counted for the client, or at once if that is shared. */
+/* The client's heap has so many slots more that are ACTIVE, EMPTY: counted for the client, or at once if that is
+ * shared. */
 HAK_INLINE void account_change(struct client *c, int32_t active, int32_t empty) {
     unlikely(c->is_shared) ? (void)rmw_add(&hak_account.slots, account_pair(active, empty))
                            : (void)(c->active_delta += active, c->empty_delta += empty);

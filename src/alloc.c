@@ -45,8 +45,8 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-/* Another process, a tracer or another thread asks for something. The word is read first: what is asked for later changes it once
- * more. */
+/* Another process, a tracer or another thread asks for something. The word is read first: what is asked for later
+ * changes it once more. */
 HAK_COLD static void do_as_asked(struct heap *h) {
     uint64_t asked = load_acquire(&hak_profile.wanted), wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted != h->purge_seen)
@@ -73,7 +73,8 @@ HAK_COLD static void do_chores(struct heap *h) {
         do_as_asked(h);
     if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
-    if (looks) /* last: what this finds due in an arena's heap is for the thread's own heap, at the end of the next call */
+    /* last: what this finds due in an arena's heap is for the thread's own heap, at the end of the next call */
+    if (looks)
         retain_look(&h->pool);
 }
 
@@ -118,7 +119,8 @@ static size_t natural_alignment(size_t bytes) {
 /* What allocates: the malloc or malloc_dense of the kind's row. */
 typedef void *take_call(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 
-/* Allocates while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
+/* Allocates while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would
+ * have been. */
 HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, take_call *take, size_t bytes,
                                        size_t alignment, bool *zero) {
     bool tiny = kind == &kind_tiny;
@@ -158,8 +160,8 @@ static void count_dense(struct heap *h, const void *p) {
     count_add(&h->pool.counters, COUNT_dense_bytes, alloc_usable(p, ""));
 }
 
-/* Ends a call that entered with `h` and used the heap `of`, which may be an arena's: then what is due for the whole process is for
- * `h` to do. */
+/* Ends a call that entered with `h` and used the heap `of`, which may be an arena's: then what is due for the whole
+ * process is for `h` to do. */
 static void leave(struct heap *h, struct heap *of) {
     if (unlikely(of != h)) {
         h->pool.chores |= of->pool.chores & (CHORE_PURGER | CHORE_LIMITS);
@@ -292,8 +294,8 @@ HAK_NOINLINE static void *alloc_without_heap(size_t bytes) {
     return other_serves() ? other_calls()->malloc(bytes) : alloc_any(bytes);
 }
 
-/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
- * thing done, so nothing is saved for them. */
+/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are
+ * the last thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
@@ -366,7 +368,8 @@ HAK_NOINLINE static void *calloc_else(size_t whole) {
     void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
-    /* What lies outside the region is in memory of the program's, which may be shared or a file: nothing is purged there. */
+    /* What lies outside the region is in memory of the program's, which may be shared or a file: nothing is purged
+     * there. */
     bool by_hand = whole < CLEAR_BY_PAGE_BYTES || !region_has(p);
     return by_hand ? memset(p, 0, whole) : clear_pages(p, whole);
 }
@@ -465,7 +468,8 @@ HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
 
 /* ---- freeing with a size ---- */
 
-/* Is `bytes` a size for such a block? `exactly`: realloc has not left the block larger than it would be made for the size. */
+/* Is `bytes` a size for such a block? `exactly`: realloc has not left the block larger than it would be made for the
+ * size. */
 static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
     const struct kind *kind = kind_of(b->slab);
     if (kind->size_fits != NULL)
@@ -498,8 +502,8 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     alloc_free(p, alloc_free_other);
 }
 
-/* No hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`: of a block whose class was
- * chosen for it, else 1. */
+/* No hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`: of a block whose
+ * class was chosen for it, else 1. */
 HAK_INLINE void free_claimed_else(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     size_t whole = class_aligned_bytes(bytes, alignment);
     if (region_has(p) && whole > TINY_BYTES_MAX && whole <= MID_BYTES_MAX) {
@@ -526,8 +530,8 @@ void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool arr
 
 /* ---- sizes ---- */
 
-/* The bytes of a tiny or mid block, as its record shows; 0: lookup_live knows. A mid block's state tells whether it is live. Whether
- * a tiny block is, its own first word tells: `looks` there. */
+/* The bytes of a tiny or mid block, as its record shows; 0: lookup_live knows. A mid block's state tells whether it is
+ * live. Whether a tiny block is, its own first word tells: `looks` there. */
 HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */

@@ -1,13 +1,14 @@
 /* The hit paths of malloc and free, whole. Everything else is a call into alloc.c.
  *
- *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list or one with an overwritten link (which
- *          the test for its end mostly shows, too: is_no_block), other size: alloc_slow.
+ *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list or one with an overwritten link
+ *          (which the test for its end mostly shows, too: is_no_block), other size: alloc_slow.
  *  free    1. the address's slab record  2. is the slab mine?  3. is it a block, and not free already?
  *          4. push on the slab's list or, if the class is being served from this slab, on the heap's: the next malloc
  *             takes the block that is still in the cache. Count down: done. Anything else: alloc_free_slow.
  *
- * Both are inlined into every exported function, so that malloc is one call and not two; so is a free that names the size.
- * malloc_usable_size and realloc have their hits in alloc.c. A test counts the instructions (tests/fast_path.golden). */
+ * Both are inlined into every exported function, so that malloc is one call and not two; so is a free that names the
+ * size. malloc_usable_size and realloc have their hits in alloc.c. A test counts the instructions
+ * (tests/fast_path.golden). */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ALLOC_H
 #define HAK_ALLOC_H
@@ -54,8 +55,8 @@ HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     return alloc_malloc_from(hak_heap, bytes, slow);
 }
 
-/* An aligned block by malloc's hit: the class of a multiple of the alignment, a power of two, has blocks that are one, too. NULL:
- * no hit. */
+/* An aligned block by malloc's hit: the class of a multiple of the alignment, a power of two, has blocks that are one,
+ * too. NULL: no hit. */
 HAK_INLINE void *alloc_aligned_hit(size_t alignment, size_t bytes) {
     size_t whole = class_aligned_bytes(bytes, alignment); /* 0 of 0 bytes, and where the sum is too large */
     return likely(whole - 1 < TINY_BYTES_MAX) ? alloc_malloc(whole, alloc_no_hit) : NULL;
@@ -94,8 +95,8 @@ void alloc_free_sized_else(void *p, size_t bytes);
 void alloc_delete_sized_else(void *p, size_t bytes);
 void alloc_delete_array_sized_else(void *p, size_t bytes);
 
-/* A hit are sizes of a tiny slab's class. `exactly`: no realloc can have left the block larger than it would be made for the
- * size. `no_hit`: one of the above. */
+/* A hit are sizes of a tiny slab's class. `exactly`: no realloc can have left the block larger than it would be made
+ * for the size. `no_hit`: one of the above. */
 HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool exactly,
                                  void (*outside)(void *p, size_t bytes), void (*no_hit)(void *p, size_t bytes)) {
     uintptr_t offset = region_offset(p);

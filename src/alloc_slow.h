@@ -13,8 +13,8 @@ void *alloc_tiny(struct heap *h, size_t bytes);    /* the heap's list of the cla
 void *alloc_at_site(struct heap *h, size_t bytes); /* as the policy of the caller says */
 void *alloc_answer(struct heap *h, void *block);   /* does what another process asks for, and returns the block */
 
-/* Every allocation that is no hit of alloc.h's passes here, rings' hits too: a request must not wait for a miss that may never
- * come. */
+/* Every allocation that is no hit of alloc.h's passes here, rings' hits too: a request must not wait for a miss that
+ * may never come. */
 HAK_INLINE bool alloc_is_asked(const struct heap *h) {
     return unlikely(load_relaxed(&hak_profile.wanted) != h->asked_seen);
 }

@@ -18,8 +18,8 @@ HAK_INLINE uint64_t canary_of(uintptr_t block) {
 }
 
 /* ---- large and huge blocks: the usable size is what was asked for ----
- * A canary lies behind it. In new memory the canary is not written, and zero is accepted as well, so the memory may stay untouched
- * and a program may even give back the pages in which its block ends. */
+ * A canary lies behind it. In new memory the canary is not written, and zero is accepted as well, so the memory may
+ * stay untouched and a program may even give back the pages in which its block ends. */
 #define CANARY_TAIL_BYTES 32 /* an overflow that begins within this distance behind the block is seen */
 
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }

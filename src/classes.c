@@ -1,8 +1,9 @@
 /* The tables that follow from the size classes in classes.h.
  *
- * reuse_at of a tiny class is a sixteenth of the slab's blocks, or 8. Replacing random blocks among 100,000 of 64 B takes 218
- * instructions a pair with reuse_at 1, 65 with a sixteenth, 64 with an eighth; resident memory on the mixed run is
- * 60.5, 61.9 and 63.9 MB. At least 8 instead of 4 takes 1 KiB from 122 to 88 instructions and 4 % more memory. */
+ * reuse_at of a tiny class is a sixteenth of the slab's blocks, or 8. Replacing random blocks among 100,000 of 64 B
+ * takes 218 instructions a pair with reuse_at 1, 65 with a sixteenth, 64 with an eighth; resident memory on the mixed
+ * run is 60.5, 61.9 and 63.9 MB. At least 8 instead of 4 takes 1 KiB from 122 to 88 instructions and 4 % more
+ * memory. */
 /* SPDX-License-Identifier: MIT */
 #include "classes.h"
 
@@ -38,8 +39,9 @@ const uint8_t mid_class_table[MID_BYTES_MAX / 128] = {
 
 /* ---- what each row must keep to ---- */
 
-/* Sizes fill whole entries of the lookup table; the blocks have bits or a number; block_index can divide every offset, which is
- * smaller than 2^16 times the largest power of two that divides the block's size; the tail is small; `lost` is true. */
+/* Sizes fill whole entries of the lookup table; the blocks have bits or a number; block_index can divide every offset,
+ * which is smaller than 2^16 times the largest power of two that divides the block's size; the tail is small; `lost` is
+ * true. */
 #define CHECK(from, to, slots, lost, grain, blocks_max) \
     _Static_assert(((from) == 1 || (from) % (grain) == 1) && (to) % (grain) == 0 && (from) < (to), "sizes to " #to); \
     _Static_assert(BLOCKS(to, slots) <= (blocks_max), "blocks of " #to); \

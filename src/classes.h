@@ -16,10 +16,10 @@
 #define SUPERSLAB_SLOTS 32u
 
 // clang-format off
-/* X(from, to, slots, lost): requests of `from` to `to` bytes get blocks of `to` bytes, cut from a span of `slots` slots. `lost`:
- * percent of the span that is of no use when all requests are of `from` bytes: rounding, and the tail that holds no block, which
- * is never touched. classes.c checks all of it. Mid: the smallest span that holds at least 8 blocks with at most 1/16 of it as
- * tail. */
+/* X(from, to, slots, lost): requests of `from` to `to` bytes get blocks of `to` bytes, cut from a span of `slots`
+ * slots. `lost`: percent of the span that is of no use when all requests are of `from` bytes: rounding, and the tail
+ * that holds no block, which is never touched. classes.c checks all of it. Mid: the smallest span that holds at least 8
+ * blocks with at most 1/16 of it as tail. */
 #define TINY_TABLE(X) \
 X(    1,     8, 1, 87) \
 X(    9,    16, 1, 43) \
@@ -156,9 +156,9 @@ HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
     return product << 16 | product >> 16;
 }
 
-/* The request size whose class is the smallest one with blocks of at least `bytes` that are aligned to `alignment`, a power of
- * two: the class of a multiple of the alignment has blocks that are one, too. For sizes and alignments of tiny and mid;
- * the result is at most MID_BYTES_MAX then. */
+/* The request size whose class is the smallest one with blocks of at least `bytes` that are aligned to `alignment`, a
+ * power of two: the class of a multiple of the alignment has blocks that are one, too. For sizes and alignments of tiny
+ * and mid; the result is at most MID_BYTES_MAX then. */
 HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }
 
 #endif

@@ -216,7 +216,8 @@ void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of)) {
         return;
     for (struct heap *of = heap_newest(); of != NULL; of = of->next) {
         struct heap *holder = h;
-        /* A lane's; in this order, because the end of an arena clears the holder first. Only this thread sets itself. */
+        /* A lane's; in this order, because the end of an arena clears the holder first. Only this thread sets
+         * itself. */
         if (!heap_is_of_arena(of) && load_relaxed(&of->holder) == h)
             empty(of);
         if (load_relaxed(&of->holder) == h)

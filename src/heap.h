@@ -7,8 +7,8 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and `found`. Any thread
- * may read the atomic ones, as hints. */
+ * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and
+ * `found`. Any thread may read the atomic ones, as hints. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
@@ -136,8 +136,8 @@ struct heap {
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
-/* Of a thread with a default arena: hak_heap points to heap_redirected then, whose lists are always empty, so that no hit path
- * asks. */
+/* Of a thread with a default arena: hak_heap points to heap_redirected then, whose lists are always empty, so that no
+ * hit path asks. */
 struct default_arena {
     struct heap *own; /* the thread's heap; NULL: it has no default arena */
     uintptr_t handle;
@@ -161,12 +161,13 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 struct heap *heap_take(void);
 /* Puts it back, empty. Its thread does not count as a client any more. */
 void heap_put(struct heap *h);
-/* The same of a heap for an arena, which may hold what its last thread has left. It is put back as it is; what it holds is gone. */
+/* The same of a heap for an arena, which may hold what its last thread has left. It is put back as it is; what it holds
+ * is gone. */
 struct heap *heap_take_for_arena(void);
 void heap_untake_for_arena(struct heap *h); /* no arena has used it: it keeps what it holds */
 void heap_put_from_arena(struct heap *h);
-/* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who calls: every
- * size leads to the list that is always empty. Frees stay hits. At the start, once. */
+/* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who
+ * calls: every size leads to the list that is always empty. Frees stay hits. At the start, once. */
 void heap_watch_sites(void);
 /* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
 void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
@@ -179,14 +180,16 @@ bool heap_may_have_gathered(const struct heap *h, const struct slab *s);
 struct heap *heap_newest(void);
 extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
 
-/* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
- * with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for the other:
+/* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each
+ * use with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for
+ * the other:
  *
- *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false
+ *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen
+ *   = false
  *
- * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees frozen,
- * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without them until
- * it has a purger of its own. */
+ * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees
+ * frozen, or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without
+ * them until it has a purger of its own. */
 enum caches_flag {
     CACHES_FROZEN = 1,   /* the purger is at them: the thread does without meanwhile */
     CACHES_SAMPLING = 2, /* allocations are sampled, or soon will be: none is a hit of a ring */

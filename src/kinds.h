@@ -1,11 +1,11 @@
-/* The kinds of slabs. The record of every slot names the kind of what lies there: an address leads to the record, the record to
- * the kind, and the kind's row knows the rest.
+/* The kinds of slabs. The record of every slot names the kind of what lies there: an address leads to the record, the
+ * record to the kind, and the kind's row knows the rest.
  *
  *  1. A kind is one file, which ends with its row (`const struct kind`), and one line of KINDS below. Other files
  *     call what they need through the row; the few that name a kind have a short cut for it.
  *  2. A function that a kind does without is NULL in its row; the comment says what happens then.
- *  3. The record of a block of an arena has KIND_IN_ARENA beside the kind. Then the table has kind_arena, which frees; kind_of
- *     gives the kind's own row for all else.
+ *  3. The record of a block of an arena has KIND_IN_ARENA beside the kind. Then the table has kind_arena, which frees;
+ *     kind_of gives the kind's own row for all else.
  *  4. Which kind serves a request is alloc.c's choice, in kind_for.
  *
  * Rows are constant. Any thread may call any function, with its own heap. */
@@ -31,7 +31,7 @@ X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span,
 X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */ \
 X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */ \
 X(KIND_PACKED,       kind_packed)        /* every slot in which it has pieces (scarce/packed.h) */ \
-X(KIND_BROUGHT,      kind_brought)       /* no slot's: the memory that the program gave an arena has a record of its own */
+X(KIND_BROUGHT,      kind_brought)       /* no slot's: the record of memory that the program gave an arena */
 // clang-format on
 
 enum slab_kind {
@@ -93,8 +93,8 @@ struct kind {
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);
     size_t resize_from_bytes; /* realloc tries `resize` if both sizes are at least this */
-    /* There is no memory for a smaller block: the live block stays as it is, and is one of `bytes` from now on. NULL: the kind does
-     * not tell such sizes apart. */
+    /* There is no memory for a smaller block: the live block stays as it is, and is one of `bytes` from now on. NULL:
+     * the kind does not tell such sizes apart. */
     void (*shrink)(struct slab *s, void *p, size_t bytes);
     /* Another block of `bytes`, to which the contents moved without being copied. NULL, or returns NULL: copy. */
     void *(*move)(struct heap *h, struct slab *s, size_t bytes);
@@ -103,9 +103,9 @@ struct kind {
     void (*find)(struct block *b, const void *p);
     /* Is the block free that `find` found? */
     bool (*is_free)(const struct block *b, const void *p);
-    /* May a block of `bytes` at p be freed as one of `claimed`? `exactly`: realloc has left no block larger than needed.
-     * NULL: the kind rounds sizes up, so any size that would get such a block is right, and realloc may leave a block as it
-     * is. */
+    /* May a block of `bytes` at p be freed as one of `claimed`? `exactly`: realloc has left no block larger than
+     * needed. NULL: the kind rounds sizes up, so any size that would get such a block is right, and realloc may leave a
+     * block as it is. */
     bool (*size_fits)(const void *p, size_t claimed, size_t bytes, bool exactly);
     /* The byte that tells whether the block is in the profile. NULL: blocks of the kind never are. */
     _Atomic uint8_t *(*state)(struct slab *s, const void *p);
@@ -116,32 +116,32 @@ struct kind {
     void (*release)(struct heap *h);
     /* Blocks from a ring, whosever it was, go back: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
     void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
-    /* Gives back free pages of what the kind holds besides slabs with `trim_slab`: all, or those that were free at the last call
-     * too. Returns how many. A part that begins with SuperSlab 0 begins a pass. NULL: there are none. */
+    /* Gives back free pages of what the kind holds besides slabs with `trim_slab`: all, or those that were free at the
+     * last call too. Returns how many. A part that begins with SuperSlab 0 begins a pass. NULL: there are none. */
     size_t (*trim)(struct heap *h, struct superslab_range in, bool all);
-    /* Gives back the free pages of a slab in use, if nobody is at it. `s` may be the record of a later slot, or of another kind's slab
-     * by now. NULL: there are none. */
+    /* Gives back the free pages of a slab in use, if nobody is at it. `s` may be the record of a later slot, or of
+     * another kind's slab by now. NULL: there are none. */
     size_t (*trim_slab)(struct heap *h, struct slab *s, enum trim how);
 
-    /* The program ends: reports damage beside the block that begins at the record, if it is live. NULL: blocks of the kind have no
-     * canaries, or are checked elsewhere. */
+    /* The program ends: reports damage beside the block that begins at the record, if it is live. NULL: blocks of the
+     * kind have no canaries, or are checked elsewhere. */
     void (*check)(struct slab *s);
 
-    /* Calls `call` for each live block of the slab that begins at the record, until it returns false. NULL: no arena has such
-     * slabs. */
+    /* Calls `call` for each live block of the slab that begins at the record, until it returns false. NULL: no arena
+     * has such slabs. */
     void (*visit)(struct slab *s, block_visitor *call, void *argument);
-    /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found when the
-     * SuperSlab was the process's, so the slab must stay; or the kind has checked and freed what is there. Else nobody finds anything
-     * there any more. NULL: nobody does. */
+    /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found
+     * when the SuperSlab was the process's, so the slab must stay; or the kind has checked and freed what is there.
+     * Else nobody finds anything there any more. NULL: nobody does. */
     bool (*drop)(struct heap *h, struct slab *s);
 
     /* ---- moving blocks with the program's help (move/defrag.h) ---- */
 
-    /* Fills in *fill for the slab whose record `s` is, or is a part of. False: its blocks are not to move, because somebody
-     * allocates from it. NULL: blocks of the kind gain nothing by moving. */
+    /* Fills in *fill for the slab whose record `s` is, or is a part of. False: its blocks are not to move, because
+     * somebody allocates from it. NULL: blocks of the kind gain nothing by moving. */
     bool (*fill)(struct slab *s, struct fill *fill);
-    /* Sets the bits of the blocks of the class that are live, if the heap can tell. `s` is the record that counts. NULL if
-     * `fill` is. */
+    /* Sets the bits of the blocks of the class that are live, if the heap can tell. `s` is the record that counts. NULL
+     * if `fill` is. */
     void (*live)(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]);
     /* Is a block that was live then live still? */
     bool (*is_live)(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block);
@@ -150,14 +150,16 @@ struct kind {
     /* As free, past all caches. Returns how many slots that emptied. NULL: free. */
     unsigned (*free_dense)(struct heap *h, struct slab *s, void *p);
 
-    /* Fills in *use, which is zero except for class_id (CLASSES), for the statistics. `s` is a snapshot of the record. */
+    /* Fills in *use, which is zero except for class_id (CLASSES), for the statistics. `s` is a snapshot of the
+     * record. */
     void (*count)(const struct slab *s, struct span_use *use);
 };
 
 #define ROW(number, row) extern const struct kind row;
 KINDS(ROW)
 #undef ROW
-/* For rows: `visit` where the slab has one block, at its first byte or at p; and where it has a state for each block. */
+/* For rows: `visit` where the slab has one block, at its first byte or at p; and where it has a state for each
+ * block. */
 void kind_visit_first(struct slab *s, block_visitor *call, void *argument);
 bool kind_visit_at(struct slab *s, void *p, block_visitor *call, void *argument);
 void kind_visit_span(struct slab *s, block_visitor *call, void *argument);

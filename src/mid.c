@@ -1,11 +1,13 @@
 /* Mid: blocks of 1 to 64 KiB, by rings over bitmaps. Blocks of this size share no cache line, so they need no owner.
  *
- *  1. A slab's free set is one atomic word, a bit a block. free puts the block on the heap's ring of its class, malloc takes
- *     the newest from there; the block itself is never touched.
+ *  1. A slab's free set is one atomic word, a bit a block. free puts the block on the heap's ring of its class, malloc
+ *     takes the newest from there; the block itself is never touched.
  *  2. A ring that is full spills its older half: one fetch-or a slab. An empty one takes many bits of one slab at once.
- *  3. Only a compare-and-swap from all-free to 0 gives the slab back to the pool: whoever does that owns it. A taker that
- *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
- *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
+ *  3. Only a compare-and-swap from all-free to 0 gives the slab back to the pool: whoever does that owns it. A taker
+ *     that comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is
+ *     not its.
+ *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a
+ *     ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
@@ -90,7 +92,8 @@ static size_t purged_bytes(const struct slab *s, uint64_t blocks) {
     return bytes;
 }
 
-/* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is gone. */
+/* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is
+ * gone. */
 static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     for (;;) {
         uint64_t all = all_blocks(slab_class(s));
@@ -103,9 +106,9 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
                 mid_offer(s);
             return count_bits(all & ~(before | mask));
         }
-        /* All free blocks are ours. But between our fetch-or and this swap another thread may have given the slab back and
-         * started one of another class here. Then `all` is the old class's mask, and we hold only a part of the new slab: it
-         * goes back. */
+        /* All free blocks are ours. But between our fetch-or and this swap another thread may have given the slab back
+         * and started one of another class here. Then `all` is the old class's mask, and we hold only a part of the new
+         * slab: it goes back. */
         if (PROVEN(retire_class, all_blocks(slab_class(s)) == all))
             break;
         mask = all;
@@ -124,7 +127,8 @@ static bool retry(struct heap *h) {
     return true;
 }
 
-/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. *left: there are more. */
+/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. *left: there are
+ * more. */
 static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max, bool *left) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
     *left = false;
@@ -145,8 +149,8 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
     return taken;
 }
 
-/* A block whose state is free, but that is not in the free set, is held by a thread that trims: it found the slab when the SuperSlab
- * was the process's, and did not know of the arena. */
+/* A block whose state is free, but that is not in the free set, is held by a thread that trims: it found the slab when
+ * the SuperSlab was the process's, and did not know of the arena. */
 static bool mid_drop(struct heap *h, struct slab *s) {
     (void)h;
     uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
@@ -175,7 +179,8 @@ static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t block
     return blocks;
 }
 
-/* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slab may have begun another life. */
+/* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slab may have begun
+ * another life. */
 static bool may_have_resident(const struct slab *s, bool gone) {
     _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
     snapshot(seen, (const void *)s->state, sizeof seen);
@@ -229,8 +234,8 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     return purge.pages;
 }
 
-/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. *looks grows if so many have come back that pages_look_in_turn
- * is due, once the caller's frame is gone. */
+/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. *looks grows if so many have come back that
+ * pages_look_in_turn is due, once the caller's frame is gone. */
 static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask, unsigned *looks) {
     unsigned blocks = s->blocks, out = mid_return_blocks(h, s, mask);
     if (out != 0)
@@ -260,8 +265,8 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     return purged / BLOCK_PURGED;
 }
 
-/* The lowest of the blocks becomes `*first` if there is none yet, the others go into the ring, if there are others. Returns how
- * many had been purged. */
+/* The lowest of the blocks becomes `*first` if there is none yet, the others go into the ring, if there are others.
+ * Returns how many had been purged. */
 static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
                              struct ring_entry *first) {
     unsigned purged = 0;
@@ -275,9 +280,9 @@ static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, 
     return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
 }
 
-/* Blocks of a slab: of the one that the ring was last filled from, until all its blocks are taken, then of the lowest on offer.
- * The former stays on offer meanwhile, or whoever took the offer renews it: both know what they left only by the slab's word.
- * 0: there is no such slab. */
+/* Blocks of a slab: of the one that the ring was last filled from, until all its blocks are taken, then of the lowest
+ * on offer. The former stays on offer meanwhile, or whoever took the offer renews it: both know what they left only by
+ * the slab's word. 0: there is no such slab. */
 static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, unsigned max, struct slab **from) {
     bool left;
     *from = ring != NULL ? ring->from : NULL;
@@ -503,8 +508,8 @@ static void mid_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t
         map[0] |= (uint64_t)mid_is_live(h, s, class_id, i) << i;
 }
 
-/* One free block of a slab of the class that is on offer and not sparse, from the last such slab on. Sparse or not, that one
- * is filled first. */
+/* One free block of a slab of the class that is on offer and not sparse, from the last such slab on. Sparse or not,
+ * that one is filled first. */
 static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
     size_t slot = h->dense[c] - (h->dense[c] != 0);
     for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {

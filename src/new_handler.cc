@@ -1,6 +1,7 @@
-/* What operator new does when there is no memory, and which operators the program has itself. Only this part needs C++, because
- * a nothrow operator must catch what the program's new_handler or its operator new throws. libstdc++ is not linked: the compiler and this file refer to its functions weakly,
- * and every program that can throw at all has them. */
+/* What operator new does when there is no memory, and which operators the program has itself. Only this part needs C++,
+ * because a nothrow operator must catch what the program's new_handler or its operator new throws. libstdc++ is not
+ * linked: the compiler and this file refer to its functions weakly, and every program that can throw at all has
+ * them. */
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 

@@ -1,11 +1,12 @@
-/* What new_handler.cc, which includes this as C, has for new.c: what the operators stand on, and what they do without memory. */
+/* What new_handler.cc, which includes this as C, has for new.c: what the operators stand on, and what they do without
+ * memory. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 #include <stddef.h>
 
 #pragma GCC visibility push(hidden)
-/* The forms of the operators that others stand on, as the linker has bound their names: the program may have its own. Constant
- * once the library is loaded. */
+/* The forms of the operators that others stand on, as the linker has bound their names: the program may have its own.
+ * Constant once the library is loaded. */
 struct new_bound {
     void *(*new_scalar)(size_t size);
     void *(*new_array)(size_t size);

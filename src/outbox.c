@@ -44,11 +44,11 @@ static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uin
     return true;
 }
 
-/* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. They stay there, for taking the
- * slab over and letting go of it again takes more than what a few blocks are worth; until it is empty, then it goes back, or
- * is worth using, then it is on offer. Whoever has adopted it since will see the inbox. The slot may hold another kind of slab by
- * now, whose record has something else in the place of `due` and `out` (start_or_bytes): then the offer is a wrong
- * hint, and nobody adopts what has an owner or is the pool's. */
+/* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. They stay there, for
+ * taking the slab over and letting go of it again takes more than what a few blocks are worth; until it is empty, then
+ * it goes back, or is worth using, then it is on offer. Whoever has adopted it since will see the inbox. The slot may
+ * hold another kind of slab by now, whose record has something else in the place of `due` and `out` (start_or_bytes):
+ * then the offer is a wrong hint, and nobody adopts what has an owner or is the pool's. */
 static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
     uint32_t due = load_relaxed(&s->due);
     if (waiting >= load_relaxed(&s->out)) {
@@ -106,8 +106,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     }
     if (!wanted && prospect == EXPECT_MORE_AND_BORROW && free_and_borrow(h, s, first, blocks))
         return;
-    /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
-     * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
+    /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is
+     * read before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
     uint64_t retries = 0, waiting = inbox_push(s, first, last, blocks, &retries);
     count_add(&h->pool.counters, COUNT_inbox_retries, retries);

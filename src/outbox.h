@@ -1,12 +1,12 @@
 /* Remote frees: blocks freed into a slab that another heap owns.
  *
- *  1. They gather in the heap's outbox, entries of one slab each, and travel as a batch: one compare-and-swap puts the whole
- *     chain into the slab's inbox. An entry is sent when it is long enough, when another slab needs its place, at the
- *     thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
- *  2. The owner empties the inbox when it refills. A sender that finds the slab without owner adopts it and empties the inbox
- *     if that costs its heap no other slab, or has the slab on loan if it frees in bulk (slab.h). Otherwise the blocks wait in
- *     the inbox until the slab is worth using, when it goes on offer, or until all its blocks are back. A thread that
- *     allocates too, or is alone, adopts at its first free there, without a detour through the outbox.
+ *  1. They gather in the heap's outbox, entries of one slab each, and travel as a batch: one compare-and-swap puts the
+ *     whole chain into the slab's inbox. An entry is sent when it is long enough, when another slab needs its place, at
+ *     the thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
+ *  2. The owner empties the inbox when it refills. A sender that finds the slab without owner adopts it and empties the
+ *     inbox if that costs its heap no other slab, or has the slab on loan if it frees in bulk (slab.h). Otherwise the
+ *     blocks wait in the inbox until the slab is worth using, when it goes on offer, or until all its blocks are back.
+ *     A thread that allocates too, or is alone, adopts at its first free there, without a detour through the outbox.
  *  3. Well-filled inboxes are on offer to whoever allocates the class, so a sleeping owner hoards nothing. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_OUTBOX_H
@@ -17,13 +17,13 @@
 
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
 bool outbox_adopt(struct heap *h, struct slab *s);
-/* The same for whoever has no block of the slab in hand: the slab may be another by now, and an arena's; of that the heap lets
- * go again. False unless the slab stays with the heap. */
+/* The same for whoever has no block of the slab in hand: the slab may be another by now, and an arena's; of that the
+ * heap lets go again. False unless the slab stays with the heap. */
 bool outbox_adopt_unheld(struct heap *h, struct slab *s);
 /* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */
 void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
-/* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True: that
- * emptied the slab, and it is gone. */
+/* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True:
+ * that emptied the slab, and it is gone. */
 bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 /* Sends everything. */
 void outbox_flush(struct heap *h);

@@ -13,8 +13,8 @@
 #define SCARCE_SHARE                                                                                                   \
     8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
-/* SuperSlabs whose tables are in core dumps: 16 GiB. gdb's gcore writes as much of the tables as may be in dumps, used or not:
- * 34 MiB. */
+/* SuperSlabs whose tables are in core dumps: 16 GiB. gdb's gcore writes as much of the tables as may be in dumps, used
+ * or not: 34 MiB. */
 #define DUMPED_SUPERSLABS ((size_t)8192)
 #define SETS_FIRST ((size_t)2048) /* SuperSlabs whose rows of sets get memory at once: 300 KiB, and in dumps */
 #define RESERVE_MIN (256 * MIB)   /* below that the window does better */
@@ -33,7 +33,8 @@ static struct region_birth {
     _Atomic bool derived;
     /* The start is over. Relaxed: in the rare case that both sides miss the other, the region just stays writable. */
     _Atomic bool freezing;
-    /* Threads inside derive(). Pairs with region_freeze: either it sees a non-zero count, or the thread sees `derived`. */
+    /* Threads inside derive(). Pairs with region_freeze: either it sees a non-zero count, or the thread sees
+     * `derived`. */
     _Atomic uint32_t deriving;
     /* os_address_limit() when the library started; 0: not asked yet. Relaxed: it stands for itself. */
     _Atomic size_t limit_at_start;
@@ -67,8 +68,8 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
 
 /* A table's size with its guard: multiples of the largest page size there is (64 KiB). */
 static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
-/* Of the sets of one node. Those of further nodes have the shape of the first, rows of SuperSlabs included, of which no page is
- * ever touched. */
+/* Of the sets of one node. Those of further nodes have the shape of the first, rows of SuperSlabs included, of which no
+ * page is ever touched. */
 static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
     return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) +
@@ -148,9 +149,9 @@ static bool map_first_sets(const struct layout *l, char *at) {
     return os_map(OS_FRESH, begin, (size_t)(end - begin)) == begin;
 }
 
-/* Before main all advice is harmless, and none is given later. gdb's gcore reads what cannot be accessed, too, and writes it as
- * zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over them is not hidden; of the records, which become
- * accessible where they are, the first are not. `end`: of the reservation. */
+/* Before main all advice is harmless, and none is given later. gdb's gcore reads what cannot be accessed, too, and
+ * writes it as zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over them is not hidden; of the
+ * records, which become accessible where they are, the first are not. `end`: of the reservation. */
 static bool prepare(const struct layout *l, uintptr_t base, char *end) {
     size_t shown = min_size(l->superslabs, DUMPED_SUPERSLABS) * SUPERSLAB_SLOTS * sizeof(struct slab);
     char *sets = (char *)base - nodes_count() * sets_bytes(l); /* NOLINT: the region is addresses */
@@ -212,8 +213,8 @@ static bool open_window_of(unsigned log2, bool *refused) {
     return false;
 }
 
-/* Tables take a 500th of the window, so a small one may be larger than the limit, which the program may raise. Secure mode's
- * take a 16th. Where that is refused, a window for less than that is large enough. */
+/* Tables take a 500th of the window, so a small one may be larger than the limit, which the program may raise. Secure
+ * mode's take a 16th. Where that is refused, a window for less than that is large enough. */
 static bool open_window(size_t limit) {
     unsigned log2 = option(OPT_SECURE) ? 3 : 5;
     bool opened = false, refused = true;
@@ -281,16 +282,16 @@ bool region_commit_packs(size_t slots) {
 }
 
 /* ---- what stays reserved ----
- * Reserved addresses count against RLIMIT_AS, which a program may lower while it runs. Then what was never used goes back, and
- * from then on SuperSlabs and heaps are mapped where nothing is, as in a window. Tables keep addresses for as many
- * SuperSlabs as the limit lets the program have, and take more when it has come to have more.
+ * Reserved addresses count against RLIMIT_AS, which a program may lower while it runs. Then what was never used goes
+ * back, and from then on SuperSlabs and heaps are mapped where nothing is, as in a window. Tables keep addresses for as
+ * many SuperSlabs as the limit lets the program have, and take more when it has come to have more.
  *
- *  1. Whoever takes SuperSlabs or heaps counts them first and then reads how many have reserved addresses. The cut stores
- *     that first and then reads the count. So one of the two sees the other: what was taken stays reserved, or the taker
- *     maps it where nothing is, if need be after the cut is done.
- *  2. Whoever needs tables reads the frontier, then how many SuperSlabs have tables reserved, gives those memory, and moves
- *     the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never goes
- *     back: a taker that has read the old number fails, and reads again. */
+ *  1. Whoever takes SuperSlabs or heaps counts them first and then reads how many have reserved addresses. The cut
+ *     stores that first and then reads the count. So one of the two sees the other: what was taken stays reserved, or
+ *     the taker maps it where nothing is, if need be after the cut is done.
+ *  2. Whoever needs tables reads the frontier, then how many SuperSlabs have tables reserved, gives those memory, and
+ *     moves the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never
+ *     goes back: a taker that has read the old number fails, and reads again. */
 
 #define CUT_BLINDLY_BYTES                                                                                              \
     (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
@@ -402,8 +403,8 @@ HAK_COLD static bool cut(size_t bytes) {
     return true;
 }
 
-/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself by a
- * call that nobody saw. True: try again. */
+/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself
+ * by a call that nobody saw. True: try again. */
 static bool cut_blindly(size_t kept) {
     return kept == SIZE_MAX && (load_relaxed(&hak_region_use.kept) != SIZE_MAX || cut(CUT_BLINDLY_BYTES));
 }
@@ -506,8 +507,8 @@ void region_freeze(void) {
         os_freeze(__start_hak_frozen, (size_t)(__stop_hak_frozen - __start_hak_frozen));
 }
 
-/* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make accessible
- * what they need. */
+/* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make
+ * accessible what they need. */
 static enum os_map_kind superslab_mapping(size_t superslab) {
     if (hak_region.window || superslab >= load_seq(&hak_region_use.kept)) /* pairs with cut_behind */
         return OS_AT;
@@ -528,7 +529,8 @@ bool region_renew(size_t slot, size_t bytes, bool huge) {
 }
 
 /* ---- SuperSlabs without memory ----
- * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has unmapped. */
+ * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has
+ * unmapped. */
 
 static _Atomic uint32_t *next_unmapped(uint32_t i) { return &superslab_at(i - 1)->next_unmapped; }
 static _Atomic uint32_t *next_part(uint32_t i) { return &superslab_at(i - 1)->next_part; }
@@ -585,8 +587,8 @@ static void put_reserved(size_t superslab) {
     put_chain(&hak_region_use.parts, next_part, (uint32_t)superslab + 1);
 }
 
-/* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in the
- * way they are given up for good (*blocked). */
+/* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in
+ * the way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
     enum os_map_kind kind = superslab_mapping(first + n - 1);

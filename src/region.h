@@ -3,19 +3,20 @@
  *   lowest address                                                                                         highest
  *   | records | guard | heaps | guard | packs | guard | sets, SuperSlabs | guard | SuperSlab 0 | … | templates (os.h) |
  *
- *     The sets of the machine's further NUMA nodes lie between rows and SuperSlabs, each node's at the same distance from the last
- *     one's: so a set of any node is a set of the one family, by another number.
+ *     The sets of the machine's further NUMA nodes lie between rows and SuperSlabs, each node's at the same distance
+ *     from the last one's: so a set of any node is a set of the one family, by another number.
  *
  *  1. At the first call the whole is reserved without access (REGION_BYTES, halved until it fits). All addresses follow
- *     from the base and the size, which are published together by one compare-and-swap: no lock, two first callers agree.
- *  2. SuperSlabs are handed out from the lowest up. Whoever takes some maps memory in their place; tables become accessible in
- *     step with them.
+ *     from the base and the size, which are published together by one compare-and-swap: no lock, two first callers
+ *     agree.
+ *  2. SuperSlabs are handed out from the lowest up. Whoever takes some maps memory in their place; tables become
+ *     accessible in step with them.
  *  3. `frontier` is the size of the committed part: every address below base + frontier has a slab record.
  *     While it is 0, every pointer is foreign.
- *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: only tables sized to the limit
- *     are reserved, SuperSlabs are mapped one by one where the window is still free.
- *  5. If the program limits itself later, what is reserved and was never used goes back (region_limit), and the region goes
- *     on as a window does.
+ *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: only tables sized to the
+ *     limit are reserved, SuperSlabs are mapped one by one where the window is still free.
+ *  5. If the program limits itself later, what is reserved and was never used goes back (region_limit), and the region
+ *     goes on as a window does.
  *
  * Everything may be called from any thread. Records are never unmapped. */
 /* SPDX-License-Identifier: MIT */
@@ -50,12 +51,12 @@ enum page_flag {
     PAGES_LAZY = 2, /* purged pages: the system may take them, and need not have */
 };
 
-/* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom; the second is
- * written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two threads with every free of the one
- * in a slab of the other. Of a span, the first slot's counts.
- * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and a
- * sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may read the atomic fields, relaxed, as hints;
- * of the plain ones another thread sees a snapshot (snapshot.h). */
+/* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom;
+ * the second is written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two
+ * threads with every free of the one in a slab of the other. Of a span, the first slot's counts.
+ * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and
+ * a sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may
+ * read the atomic fields, relaxed, as hints; of the plain ones another thread sees a snapshot (snapshot.h). */
 struct slab {
     _Atomic(struct heap *) owner;
     union {
@@ -92,7 +93,8 @@ struct slab {
     };
     _Atomic uint8_t idle_looks; /* 1: the purger has looked since blocks were last taken from it */
     uint16_t tiny_bytes;        /* of a tiny block; other kinds: 0. Constant while the slab lives */
-    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others: 0 */
+    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others:
+     * 0 */
     _Atomic uint32_t hit_blocks;
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
@@ -104,8 +106,9 @@ struct slab {
             uint32_t class_next, class_prev;   /* on the list of its class */
             /* Freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is current */
             _Atomic uintptr_t list;
-            /* Frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees until it is
-             * looked at. Plain: counting down is one instruction of a free, and would be three with atomics */
+            /* Frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
+             * until it is looked at. Plain: counting down is one instruction of a free, and would be three with
+             * atomics */
             uint32_t countdown;
             uint16_t floor;                /* blocks out when the countdown ends: see slab.h */
             uint16_t purged_blocks;        /* blocks that touch purged pages */
@@ -213,7 +216,8 @@ struct superslab_row {
 
 /* ---- the region ---- */
 
-/* Constant once it is derived, and read-only from the start's end on: addresses and secrets that an attacker would want. */
+/* Constant once it is derived, and read-only from the start's end on: addresses and secrets that an attacker would
+ * want. */
 struct HAK_FROZEN region {
     uintptr_t base; /* of SuperSlab 0 */
     char *slabs;    /* the records */
@@ -234,8 +238,8 @@ struct HAK_FROZEN region {
 };
 extern HAK_HIDDEN struct region hak_region;
 
-/* Folios: single faults that make a whole slot resident. A machine may give them to whoever does not refuse them. The SuperSlabs
- * below REGION_FOLIOS_FROM refuse, so that small programs stay small. */
+/* Folios: single faults that make a whole slot resident. A machine may give them to whoever does not refuse them. The
+ * SuperSlabs below REGION_FOLIOS_FROM refuse, so that small programs stay small. */
 #define REGION_FOLIOS_FROM 8 /* SuperSlabs: 16 MiB */
 enum region_folios {
     FOLIOS_REFUSED, /* also in secure mode, in a window, and by option */
@@ -253,13 +257,13 @@ struct HAK_OWN_LINES region_use {
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* memory is scarce from this number of SuperSlabs on; relaxed: a hint */
-    /* What was kept when the reservation was cut, SIZE_MAX before: SuperSlabs and heaps that have reserved addresses, and
-     * SuperSlabs whose tables do. Sequentially consistent: see region_limit in region.c. */
+    /* What was kept when the reservation was cut, SIZE_MAX before: SuperSlabs and heaps that have reserved addresses,
+     * and SuperSlabs whose tables do. Sequentially consistent: see region_limit in region.c. */
     _Atomic size_t kept, kept_heaps, kept_tables;
     _Atomic size_t heaps;     /* handed out so far; likewise */
     _Atomic uint32_t cutting; /* the process (os_process) in which a thread changes what is kept, or 0 */
-    /* A further table that is reserved as long as the region: where it begins, and its bytes for each SuperSlab. Constant
-     * after the start. */
+    /* A further table that is reserved as long as the region: where it begins, and its bytes for each SuperSlab.
+     * Constant after the start. */
     _Atomic(char *) further;
     _Atomic size_t further_bytes;
 };
@@ -289,13 +293,14 @@ HAK_INLINE bool region_is_scarce(void) {
 }
 /* Memory for the packs of the slots below this one. Again at no cost. */
 bool region_commit_packs(size_t slots);
-/* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or are not.
- * False: of whole SuperSlabs nothing is mapped any more, else a part may not be. */
+/* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or
+ * are not. False: of whole SuperSlabs nothing is mapped any more, else a part may not be. */
 bool region_renew(size_t slot, size_t bytes, bool huge);
 
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
 void region_put_unmapped(size_t first, size_t n);
-/* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't be. */
+/* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't
+ * be. */
 size_t region_map_unmapped(void);
 
 /* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory:

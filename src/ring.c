@@ -14,8 +14,8 @@
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
 #define RING_ROOM 128              /* entries to begin with */
 #define RING_GROWTH 4
-/* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes 190 page faults
- * instead of 10,100. */
+/* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes
+ * 190 page faults instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
 #define LEFT_WHOLE_BYTES (48 * KIB) /* nine rings */
 #define RING_PROCESSORS_MIN 8       /* fewer processors count as this many */
@@ -39,8 +39,8 @@ void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(siz
     return otherwise(bytes);
 }
 
-/* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces, as
- * `give_back` has little stack. */
+/* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces,
+ * as `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring *ring = h->ring[index];
     unsigned left = ring->blocks - n;
@@ -90,7 +90,8 @@ void rings_empty_as_due(struct heap *h) {
 
 HAK_APART _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
 
-/* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
+/* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its
+ * caches. */
 static void unmake_rings(struct heap *h) {
     for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
         rmw_add(&hak_ring_hits_ended[ring->index], ring_pops(ring));
@@ -100,8 +101,8 @@ static void unmake_rings(struct heap *h) {
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
 }
 
-/* There are no rings any more. The pages behind the heap's first one go back, unless the heap is one of those that are taken first
- * and has used few of them. */
+/* There are no rings any more. The pages behind the heap's first one go back, unless the heap is one of those that are
+ * taken first and has used few of them. */
 void rings_forget(struct heap *h) {
     size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, ledger[TINY_CLASSES]); /* the rest is empty */
     size_t kept = round_up(used, os_page_bytes());
@@ -131,7 +132,8 @@ unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
     return (unsigned)max_size(ring->cap * tuned_ring(percent, ring->index) / 100, 1);
 }
 
-/* With as many threads as processors each has RING_BYTES: more threads cannot run at once, so they share what the processors need. */
+/* With as many threads as processors each has RING_BYTES: more threads cannot run at once, so they share what the
+ * processors need. */
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES), total = option(OPT_RING_BYTES_TOTAL);
     unsigned sharing = presence_clients();

@@ -1,12 +1,12 @@
-/* Rings: for each mid class and large size a heap keeps an array of free blocks, the newest on top. malloc takes the newest, free
- * puts one on top; neither touches the block.
+/* Rings: for each mid class and large size a heap keeps an array of free blocks, the newest on top. malloc takes the
+ * newest, free puts one on top; neither touches the block.
  *
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
- *  2. One that runs full ring_spills times (learn/tunables.h) running is in a phase that only frees: its cap halves, so that little stays.
- *     When it runs empty again its cap is twice what it was before the phase.
- *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks beyond
- *     the new cap go back.
+ *  2. One that runs full ring_spills times (learn/tunables.h) running is in a phase that only frees: its cap halves, so
+ *     that little stays. When it runs empty again its cap is twice what it was before the phase.
+ *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks
+ *     beyond the new cap go back.
  *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If nothing was put in or taken since
  *     the last check, half of what it holds goes back.
  *  5. A ring whose cap is to be more than it has room for moves to a place with more room; the old one is left behind.
@@ -32,8 +32,8 @@ struct ring_entry {
     _Atomic uint8_t *state;
 };
 
-/* A stack of them, newest on top. Above the bits of `blocks`, `held_and_popped` counts the blocks that malloc took from the ring: one
- * addition changes both, so that hits are counted at no cost. */
+/* A stack of them, newest on top. Above the bits of `blocks`, `held_and_popped` counts the blocks that malloc took from
+ * the ring: one addition changes both, so that hits are counted at no cost. */
 struct ring {
     union {
         uint64_t held_and_popped;
@@ -68,8 +68,8 @@ HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLA
 
 /* ---- a block in, a block out ---- */
 
-/* The state of a block that leaves a ring. False: two threads freed the block at the same moment, and the other's ring has given it
- * back or handed it out. */
+/* The state of a block that leaves a ring. False: two threads freed the block at the same moment, and the other's ring
+ * has given it back or handed it out. */
 HAK_INLINE bool ring_had(uint8_t state) { return state & BLOCK_CACHED; }
 _Static_assert((BLOCK_CACHED & (BLOCK_LIVE | BLOCK_FREE)) == 0, "no other state has the bit");
 /* Reports that; the block is left alone. */
@@ -93,8 +93,8 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     caches_leave(h);
     return e;
 }
-/* The same, unchecked, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under the flags
- * `never`. */
+/* The same, unchecked, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under
+ * the flags `never`. */
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes, uint8_t never) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
@@ -135,8 +135,8 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 
 /* ---- how much they hold ---- */
 
-/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used
- * up. */
+/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use; NULL if the heap's
+ * memory is used up. */
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. Returns the ring, which may have moved to where there is room. */
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
@@ -147,7 +147,8 @@ void ring_ran_empty(struct heap *h, unsigned index);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
 void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
-/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to be kept. */
+/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to
+ * be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
@@ -155,8 +156,8 @@ void ring_spill(struct heap *h, unsigned index, unsigned n);
 void rings_empty(struct heap *h);
 /* The same where the rings hold `least_bytes` or more. Returns whether they did. */
 bool rings_empty_from(struct heap *h, size_t least_bytes);
-/* Empties the rings, and gives back current slabs of which no block is in use: that was a chore. A slow path that gave something
- * back ends with rings_shrink. */
+/* Empties the rings, and gives back current slabs of which no block is in use: that was a chore. A slow path that gave
+ * something back ends with rings_shrink. */
 HAK_COLD void rings_empty_as_due(struct heap *h);
 HAK_INLINE void rings_shrink(struct heap *h) {
     if (unlikely(h->pool.chores & CHORE_RINGS))
@@ -173,7 +174,8 @@ bool rings_made(const struct heap *h);
 uint32_t rings_use(const struct heap *h);
 /* The same of its slabs on loan. */
 uint32_t loans_use(const struct heap *h);
-/* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
+/* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most.
+ * Returns how many; 0: it is empty. */
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
 
 #endif

@@ -15,10 +15,11 @@
 
 #define CHECK_BLOCKS_MAX 512
 #define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
-/* An empty current slab stays if at most this much of it was carved: a program that holds one block does not start slab after slab.
- * With 0, a block of 1,000 bytes that was allocated and freed 100,000 times took a tenth of an instruction more. */
+/* An empty current slab stays if at most this much of it was carved: a program that holds one block does not start slab
+ * after slab. With 0, a block of 1,000 bytes that was allocated and freed 100,000 times took a tenth of an instruction
+ * more. */
 #define KEEP_CURRENT_BYTES 8192
-#define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
 #define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
@@ -28,8 +29,9 @@
 
 static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 1; }
 
-/* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then: a slab
- * that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose the slab. */
+/* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then:
+ * a slab that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose
+ * the slab. */
 static void list_on_class(struct heap *h, struct slab *s) {
     _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
     s->class_prev = 0;
@@ -102,10 +104,10 @@ void slab_release(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), 1, c + 1, true);
 }
 
-/* Mallocs are not counted, so the current slab may be empty after as many frees as blocks were out at the last check. If less than
- * half of those are still out, all may be on their way back, and the next check is after that many frees. Otherwise it waits for
- * enough frees to make the walk of the list cheap in comparison. The more often a class's slab was given back, the less readily the
- * next one is, because the program goes up and down. */
+/* Mallocs are not counted, so the current slab may be empty after as many frees as blocks were out at the last check.
+ * If less than half of those are still out, all may be on their way back, and the next check is after that many frees.
+ * Otherwise it waits for enough frees to make the walk of the list cheap in comparison. The more often a class's slab
+ * was given back, the less readily the next one is, because the program goes up and down. */
 static bool check_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))
@@ -136,8 +138,8 @@ static bool check_current(struct heap *h, struct slab *s) {
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
 bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
-/* Of a list that holds all blocks of the slab: do all have a link that leads into the slab, the offsets being the right ones
- * together? In address order, which the caches foresee, where following the links waits for each. */
+/* Of a list that holds all blocks of the slab: do all have a link that leads into the slab, the offsets being the right
+ * ones together? In address order, which the caches foresee, where following the links waits for each. */
 static bool all_have_links(const struct slab *s) {
     uintptr_t slab = (uintptr_t)slab_address(s), n = slab_carved(s), bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t key = slab ^ hak_region.key, beyond = 0, sum = 0;
@@ -150,8 +152,8 @@ static bool all_have_links(const struct slab *s) {
     return beyond < SLOT_BYTES && sum == n * (n - 1) / 2 * bytes - first + 1; /* 1: of the terminator */
 }
 
-/* A block that was freed twice, its link having been overwritten in between, is in the list twice, so that another seems to
- * be back and is not. */
+/* A block that was freed twice, its link having been overwritten in between, is in the list twice, so that another
+ * seems to be back and is not. */
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(slab_purged(s) == 0 && all_have_links(s)))
         return true;
@@ -329,8 +331,8 @@ void slab_keep(struct heap *h, struct slab *s) {
     evict_above_max(h, s);
 }
 
-/* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that frees what
- * it allocates. */
+/* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that
+ * frees what it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
     struct slab *s = slab_leave_current(h, c);
     if (s == NULL || h->fresh[c] == s)

@@ -1,20 +1,21 @@
 /* Who owns a tiny slab, and what its countdown means. Only the owner touches its list and counts.
  *
- *  1. A block is out if it is not in the slab's own list: with the program, in a heap's list, in an outbox or in the inbox. Of a
- *     slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are in the heap's
- *     list; its countdown only counts the frees until the next check.
- *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the countdown
- *     ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or slab_next_look, and it may have got free pages
- *     (pages.h); or 0, and it is empty.
- *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
- *     has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on
- *     its class's list once it is usable.
- *  4. A heap whose thread is alone owns all that it frees into. Beside other threads it owns a bounded number of slabs; beyond
- *     that it lets go of the oldest, on offer to whoever allocates the class.
- *  5. A heap that frees in bulk has further slabs on loan while there is a purger. Each of its frees there takes the slab by
- *     one compare-and-swap and puts it back with a plain store. So anybody else may take it meanwhile, as if it had no owner:
- *     one that is worth using is on offer to whoever allocates the class, and the purger lets go of what a thread that sleeps
- *     has on loan, of loans in use of a quarter at each look. A loan ends, too, when another thread frees into the slab.
+ *  1. A block is out if it is not in the slab's own list: with the program, in a heap's list, in an outbox or in the
+ *     inbox. Of a slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are
+ *     in the heap's list; its countdown only counts the frees until the next check.
+ *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the
+ *     countdown ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or slab_next_look, and it may
+ *     have got free pages (pages.h); or 0, and it is empty.
+ *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees
+ *     when it has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's
+ *     owned list, and on its class's list once it is usable.
+ *  4. A heap whose thread is alone owns all that it frees into. Beside other threads it owns a bounded number of slabs;
+ *     beyond that it lets go of the oldest, on offer to whoever allocates the class.
+ *  5. A heap that frees in bulk has further slabs on loan while there is a purger. Each of its frees there takes the
+ *     slab by one compare-and-swap and puts it back with a plain store. So anybody else may take it meanwhile, as if it
+ *     had no owner: one that is worth using is on offer to whoever allocates the class, and the purger lets go of what
+ *     a thread that sleeps has on loan, of loans in use of a quarter at each look. A loan ends, too, when another
+ *     thread frees into the slab.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_H
@@ -39,8 +40,8 @@ HAK_INLINE unsigned slab_reuse_frees(unsigned c) {
 /* The countdown came to zero. True: the slab was empty and is gone. */
 bool slab_countdown_ended(struct heap *h, struct slab *s);
 
-/* The slab serves its class instead of the one that did, which has nothing to give. Its free blocks become the heap's list of the
- * class, which is empty: what is freed goes there from now on, so
+/* The slab serves its class instead of the one that did, which has nothing to give. Its free blocks become the heap's
+ * list of the class, which is empty: what is freed goes there from now on, so
  * that it is handed out again while it is in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
 /* After that many frees it is checked whether the current slab is empty. */
@@ -76,7 +77,8 @@ void slab_make_dense(struct heap *h, struct slab *s);
 void slab_give_up_dense(struct heap *h, struct slab *s);
 /* Takes a slab off the owned list and its class's list. */
 void slab_unlist(struct heap *h, struct slab *s);
-/* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
+/* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone
+ * afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
 /* The same of one that was adopted for a look alone, and is on no list: it has not changed. */
 void slab_put_back(struct heap *h, struct slab *s);
@@ -96,9 +98,11 @@ bool slab_may_borrow(const struct heap *h);
 void slab_lend(struct heap *h, struct slab *s);
 /* Whoever has it on loan: the slab is this heap's, on no list. False: it is not on loan, or in use at the moment. */
 bool slab_end_loan(struct heap *h, struct slab *s);
-/* The countdown of a slab on loan, which is in use by the heap, came to zero, or others free into it: then it is let go. */
+/* The countdown of a slab on loan, which is in use by the heap, came to zero, or others free into it: then it is let
+ * go. */
 void slab_check_loan(struct heap *h, struct slab *s);
-/* Lets go of what `from` has on loan, the calling heap or another: in every slot of which `part` is the rest modulo `parts`. */
+/* Lets go of what `from` has on loan, the calling heap or another: in every slot of which `part` is the rest modulo
+ * `parts`. */
 void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts);
 /* Frees a block, if the heap has its slab on loan still. */
 HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t block) {

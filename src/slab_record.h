@@ -1,16 +1,17 @@
-/* What the record of a tiny slab says: who holds the slab, how many of its blocks are out, and how many are in its list. Counts
- * follow from the countdown and the floor (slab.h); they are exact for the owner, a guess for others. */
+/* What the record of a tiny slab says: who holds the slab, how many of its blocks are out, and how many are in its
+ * list. Counts follow from the countdown and the floor (slab.h); they are exact for the owner, a guess for others. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_RECORD_H
 #define HAK_SLAB_RECORD_H
 
 #include "links.h"
 
-/* With fewer blocks out than a sixteenth, or four, most pages have gone already; below a sixty-fourth a look reads 64 blocks for each
- * that has come back. */
+/* With fewer blocks out than a sixteenth, or four, most pages have gone already; below a sixty-fourth a look reads 64
+ * blocks for each that has come back. */
 enum { LOOK_SHARE = 64, LOOK_BLOCKS_SHARE = 16, LOOK_BLOCKS = 4 };
 
-/* Owners of a slab on loan to this heap: whoever gets it by compare-and-swap may end the loan; the heap is freeing a block there. */
+/* Owners of a slab on loan to this heap: whoever gets it by compare-and-swap may end the loan; the heap is freeing a
+ * block there. */
 HAK_INLINE struct heap *slab_on_loan_to(const struct heap *h) { return (struct heap *)((uintptr_t)h | 1); }
 HAK_INLINE struct heap *slab_in_use_by(const struct heap *h) { return (struct heap *)((uintptr_t)h | 3); }
 HAK_INLINE bool slab_is_on_loan(const struct slab *s) {
@@ -36,8 +37,9 @@ HAK_INLINE uint32_t slab_purged(const struct slab *s) { return load_relaxed(&s->
 HAK_INLINE unsigned slab_used(const struct slab *s) {
     return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->purged_blocks : s->countdown + s->floor;
 }
-/* The next number of blocks out, of a slab of so many, at which a look for free pages pays: half of those out at the last such number
- * have come back, so that all looks together read two blocks for each that comes back. 0: none before the slab is empty. */
+/* The next number of blocks out, of a slab of so many, at which a look for free pages pays: half of those out at the
+ * last such number have come back, so that all looks together read two blocks for each that comes back. 0: none before
+ * the slab is empty. */
 HAK_INLINE unsigned slab_next_look(unsigned blocks, unsigned out) {
     unsigned next = blocks / 2,
              least = (unsigned)max_size(blocks / LOOK_SHARE, min_size(blocks / LOOK_BLOCKS_SHARE, LOOK_BLOCKS));
@@ -58,8 +60,8 @@ HAK_INLINE void slab_set_hits(struct slab *s) {
     store_relaxed(&s->hit_blocks, slab_purged(s) == 0 ? slab_carved(s) : 0);
 }
 
-/* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was reported
- * and the list is empty now. */
+/* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was
+ * reported and the list is empty now. */
 HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->list) == slab_listed(s); }
 
 #endif

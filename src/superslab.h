@@ -1,16 +1,18 @@
 /* SuperSlabs: the word that tells the state of 32 slots, the sets that lead to SuperSlabs, and the slabs on offer.
  *
- *  1. The truth about a SuperSlab is one 64-bit word: the low half has a bit for each ACTIVE slot, the high half one for each
- *     resident slot. UNUSED slots have neither bit, EMPTY ones only the resident one. A span is taken or given by one
- *     compare-and-swap on the word.
- *  2. An UNUSED slot whose bit is set in `lazy` is LAZY: the system may take its pages but need not have, so its contents are
- *     old or zero. The bit is changed only by who has the slot ACTIVE; the word carries it along to the next taker.
+ *  1. The truth about a SuperSlab is one 64-bit word: the low half has a bit for each ACTIVE slot, the high half one
+ *     for each resident slot. UNUSED slots have neither bit, EMPTY ones only the resident one. A span is taken or given
+ *     by one compare-and-swap on the word.
+ *  2. An UNUSED slot whose bit is set in `lazy` is LAZY: the system may take its pages but need not have, so its
+ *     contents are old or zero. The bit is changed only by who has the slot ACTIVE; the word carries it along to the
+ *     next taker.
  *  3. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
  *     whoever finds that a member does not belong removes it and then reads the word again.
- *  4. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
- *  5. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's sets. It
- *     keeps the node until it is wholly purged; then it may serve any node. A search looks at the SuperSlabs of one node, or
- *     of all: of all only when new memory is refused.
+ *  4. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record
+ *     decides.
+ *  5. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's
+ *     sets. It keeps the node until it is wholly purged; then it may serve any node. A search looks at the SuperSlabs
+ *     of one node, or of all: of all only when new memory is refused.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -54,12 +56,14 @@ HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
 #define NODE_ANY UINT32_MAX
 
 HAK_INLINE unsigned superslab_node(size_t superslab) { return load_relaxed(&superslab_at(superslab)->node); }
-/* Where the calling thread runs. Asked anew whenever a heap takes something from the pool, as the thread may have moved. */
+/* Where the calling thread runs. Asked anew whenever a heap takes something from the pool, as the thread may have
+ * moved. */
 HAK_INLINE unsigned node_here(void) { return likely(hak_region.nodes == 1) ? 0 : nodes_here(); }
 /* The number of a set among those of a node. */
 HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node * hak_region.node_sets; }
 
-/* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no node. */
+/* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no
+ * node. */
 HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node) {
     return likely(superslab_node(superslab) == node) || node == NODE_ANY ||
            (word_resident(w) == 0 && load_relaxed(&superslab_at(superslab)->lazy) == 0);
@@ -85,9 +89,11 @@ HAK_INLINE size_t superslab_find_last(unsigned set, size_t below) {
 
 /* ---- sets ---- */
 
-/* Called by whoever has changed the word: adds the SuperSlab to the sets it now belongs to, and counts the cached ones. */
+/* Called by whoever has changed the word: adds the SuperSlab to the sets it now belongs to, and counts the cached
+ * ones. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after);
-/* Removes a member that does not belong to the set of the node; it goes over to the set of its own node if it belongs there. */
+/* Removes a member that does not belong to the set of the node; it goes over to the set of its own node if it belongs
+ * there. */
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab);
 void superslab_check_hints_of_nodes(unsigned set, size_t superslab);
 /* The same with the sets of all nodes. */
@@ -106,20 +112,22 @@ struct superslab_wish {
     unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
 };
 
-/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones with memory,
- * without memory; from one SuperSlab, if it is in use, or wholly free where `whole`. */
+/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones with
+ * memory, without memory; from one SuperSlab, if it is in use, or wholly free where `whole`. */
 size_t superslab_take_in_use(struct superslab_wish *wish);
 size_t superslab_take_cached(struct superslab_wish *wish);
 size_t superslab_take_clean(struct superslab_wish *wish);
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
-/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY; *cached: its SuperSlab was a cached one. */
+/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY; *cached: its SuperSlab was a cached
+ * one. */
 bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident, bool *cached);
 bool superslab_is_free_slot(size_t slot, uint64_t w);
 HAK_INLINE bool superslab_may_take_slot(size_t slot) {
     uint64_t w = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
     return unlikely(!(word_active(w) >> slot % SUPERSLAB_SLOTS & 1)) && superslab_is_free_slot(slot, w);
 }
-/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were EMPTY. */
+/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were
+ * EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
 /* Undoes one of these: nobody has touched the span. */
 void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident);
@@ -128,7 +136,8 @@ uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
 
 /* The slots are ACTIVE and the caller's. Makes them LAZY: from the caller's giving them as UNUSED on. */
 void superslab_begin_lazy(size_t superslab, uint32_t slots);
-/* Likewise: those that are LAZY still, and so not known to be zero. The word has carried the bits along, so relaxed is enough. */
+/* Likewise: those that are LAZY still, and so not known to be zero. The word has carried the bits along, so relaxed is
+ * enough. */
 HAK_INLINE uint32_t superslab_lazy_in(size_t superslab, uint32_t slots) {
     return load_relaxed(&superslab_at(superslab)->lazy) & slots;
 }
@@ -144,7 +153,8 @@ HAK_INLINE bool superslab_has_folios(size_t slot) {
     return load_relaxed(&hak_region_use.folios) == FOLIOS_USED && slot >= REGION_FOLIOS_FROM * SUPERSLAB_SLOTS &&
            load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_NONE;
 }
-/* The slots that are UNUSED and not LAZY: their memory is zero. Who gave a LAZY slot had set its bit before the word. */
+/* The slots that are UNUSED and not LAZY: their memory is zero. Who gave a LAZY slot had set its bit before the
+ * word. */
 HAK_INLINE uint32_t superslab_zero_slots(size_t superslab) {
     uint64_t w = load_acquire(&superslab_at(superslab)->word);
     return ~(word_active(w) | word_resident(w) | superslab_lazy_in(superslab, UINT32_MAX));
@@ -169,20 +179,22 @@ size_t superslab_next_changed(size_t slot);
 
 /* ---- runs of whole SuperSlabs ---- */
 
-/* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs, which have memory of
- * the node `from` (or NODE_ANY) or none. BITSET_NONE if there is none. */
+/* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs, which have
+ * memory of the node `from` (or NODE_ANY) or none. BITSET_NONE if there is none. */
 size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_t align);
-/* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
+/* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from
+ * `first` on; `n` when it is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, how many SuperSlabs have EMPTY ones, and when a slot last became
- * LAZY. */
+/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, how many SuperSlabs have EMPTY ones, and when a
+ * slot last became LAZY. */
 struct run_contents {
     size_t empty, lazy, cached;
     uint32_t lazy_ms;
 };
 struct run_contents superslab_run_contents(size_t first, size_t n);
-/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now on. */
+/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now
+ * on. */
 void superslab_occupy_run(size_t first, size_t n, unsigned node);
 void superslab_begin_run(size_t first, size_t n, unsigned node);
 /* Gives a run, whose slots become EMPTY if `resident`, else UNUSED. */
@@ -204,22 +216,24 @@ HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
     uint8_t offer = load_relaxed(&superslab_at(superslab)->offer[slot % SUPERSLAB_SLOTS]);
     return offer == offer_tag(superslab_arena(superslab), class_id);
 }
-/* Takes one slab of the class off the offers on that node and returns its slot, or BITSET_NONE. The caller checks the truth. */
+/* Takes one slab of the class off the offers on that node and returns its slot, or BITSET_NONE. The caller checks the
+ * truth. */
 size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node);
-/* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It
- * stays on offer. */
+/* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or
+ * BITSET_NONE. It stays on offer. */
 size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* The same for tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
 size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node);
-/* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or BITSET_NONE. */
+/* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or
+ * BITSET_NONE. */
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer);
 size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id);
 
 /* ---- walks ---- */
 
-/* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that were never
- * in use. */
+/* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that
+ * were never in use. */
 size_t superslab_next_active(size_t slot);
 /* The same in a part: looks at no SuperSlab behind. */
 size_t superslab_next_active_in(size_t slot, struct superslab_range in);

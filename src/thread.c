@@ -24,8 +24,8 @@ static void put(struct heap *h) {
     heap_put(h);
 }
 
-/* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
- * 0, too, and stores its values in the same place. */
+/* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys
+ * from 0, too, and stores its values in the same place. */
 static void end_thread(void *value) {
     struct heap *h = thread_own();
     (void)value;

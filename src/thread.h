@@ -1,8 +1,8 @@
 /* A thread's heap: it is taken when the thread first needs one, and put back when the thread ends.
  *
  *  1. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is put back.
- *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for each
- *     call. */
+ *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for
+ *     each call. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_THREAD_H
 #define HAK_THREAD_H
@@ -13,11 +13,11 @@
 HAK_INLINE struct heap *thread_own(void) {
     return likely(hak_heap != &heap_redirected) ? hak_heap : hak_default_arena.own;
 }
-/* What the thread allocates without naming an arena is in this one from now on; 0: in the process's heap. Returns the handle
- * before. False: the thread has no heap, or no more. */
+/* What the thread allocates without naming an arena is in this one from now on; 0: in the process's heap. Returns the
+ * handle before. False: the thread has no heap, or no more. */
 bool thread_set_default(uintptr_t handle, uintptr_t *before);
-/* Around code of others that malloc calls: what they allocate may outlive the default arena. The first returns what the second
- * wants, which leaves a default that was set meanwhile. */
+/* Around code of others that malloc calls: what they allocate may outlive the default arena. The first returns what the
+ * second wants, which leaves a default that was set meanwhile. */
 uintptr_t thread_suspend_default(void);
 void thread_resume_default(uintptr_t handle);
 /* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */

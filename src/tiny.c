@@ -355,7 +355,8 @@ static void tiny_release_unused(struct heap *h) {
     }
 }
 
-/* Blocks that were overwritten by use after free or by an overflow from a neighbour are mostly those freed, or carved, last. */
+/* Blocks that were overwritten by use after free or by an overflow from a neighbour are mostly those freed, or carved,
+ * last. */
 static void check_first_links(const struct heap *h, unsigned c) {
     uintptr_t block = load_relaxed(&h->list[c]);
     if (!is_no_block(block) && !region_has(block_word(block))) {
@@ -468,8 +469,8 @@ static void tiny_find(struct block *b, const void *p) {
         b->why = NULL;
 }
 
-/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
- * block is not one of those. */
+/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then
+ * the block is not one of those. */
 static bool lies_in_purged_page(const struct block *b, const void *p) {
     uint32_t purged = slab_purged(b->slab);
     if (likely(purged == 0))
@@ -557,8 +558,8 @@ static bool tiny_is_ours(const struct heap *h, const struct slab *s, unsigned cl
     return load_relaxed(&s->owner) == h && slab_class(s) == class_id && !slab_is(s, PLACE_CURRENT);
 }
 
-/* Blocks that look free are, wherever they are listed, and so are those in purged pages. A live block that looks free by chance
- * is left out, and does not move. */
+/* Blocks that look free are, wherever they are listed, and so are those in purged pages. A live block that looks free
+ * by chance is left out, and does not move. */
 HAK_READS_PROGRAM_BYTES static bool tiny_is_live(const struct heap *h, const struct slab *s, unsigned class_id,
                                                  unsigned block) {
     const struct block b = {(struct slab *)s, size_classes[class_id].block_bytes, NULL}; /* NOLINT: only read */

@@ -11,7 +11,8 @@ uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_check_at_exit(void);
 
 /* For tiny.c and move/tiny_dense.c alone. */
-/* A slab from a new slot; NULL without memory. `place`: PLACE_FRESH, and the caller makes it the heap's fresh slab, or 0. */
+/* A slab from a new slot; NULL without memory. `place`: PLACE_FRESH, and the caller makes it the heap's fresh slab, or
+ * 0. */
 struct slab *tiny_start_slab(struct heap *h, unsigned class_id, uint8_t place);
 /* Carves a page's worth of blocks and links them; *end: how many of the slab's are carved then. */
 uintptr_t tiny_cut_blocks(unsigned class_id, struct slab *s, unsigned *end);

@@ -1,7 +1,8 @@
-/* Malloc where the policy of the calling code (HAKMEM_POLICY) or of the call (hak_alloc_site) says where the block goes.
+/* Malloc where the policy of the calling code (HAKMEM_POLICY) or of the call (hak_alloc_site) says where the block
+ * goes.
  *
- *  1. Such a process's heaps are never hit by alloc.h and alloc_slow: heap_watch_sites has pointed every size at the empty list, and
- *     CACHES_SITED keeps the rings from answering. So each malloc comes to alloc_at_site.
+ *  1. Such a process's heaps are never hit by alloc.h and alloc_slow: heap_watch_sites has pointed every size at the
+ *     empty list, and CACHES_SITED keeps the rings from answering. So each malloc comes to alloc_at_site.
  *  2. policy.h finds the policy of whoever called. Without one the block comes from the heap's own lists and rings.
  *  3. A policy with a lane (lane.h) allocates in the heap that the thread has there, a dense one past all caches. */
 /* SPDX-License-Identifier: MIT */
@@ -41,8 +42,8 @@ HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
     return alloc_from_ring(h, cached, bytes);
 }
 
-/* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that is who
- * called malloc. */
+/* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that
+ * is who called malloc. */
 HAK_NOINLINE void *alloc_at_site(struct heap *h, size_t bytes) {
     const uintptr_t *frame = __builtin_frame_address(0);
     unsigned policy = policy_cached(code_address(frame[1]));

@@ -72,8 +72,8 @@ static void leave_slab(struct slab *s, unsigned slots) {
     }
 }
 
-/* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its blocks
- * out. */
+/* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its
+ * blocks out. */
 static unsigned drop_slab(struct heap *h, struct slab *s) {
     unsigned tier = slab_tier(s), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
     if (kind_of(s)->drop != NULL && !kind_of(s)->drop(h, s)) {
@@ -115,8 +115,8 @@ static unsigned drop_superslab(struct heap *h, size_t superslab) {
     return count_bits(mask);
 }
 
-/* The SuperSlab becomes the process's, with what is in use. In secure mode another thread may be giving it a block from the
- * quarantine meanwhile. */
+/* The SuperSlab becomes the process's, with what is in use. In secure mode another thread may be giving it a block from
+ * the quarantine meanwhile. */
 static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);

@@ -1,12 +1,13 @@
-/* What a program does with an arena: making and ending it, its blocks, its figures. See hakmem.h for what the calls promise.
+/* What a program does with an arena: making and ending it, its blocks, its figures. See hakmem.h for what the calls
+ * promise.
  *
- *  1. An arena ends in three steps: its handle becomes invalid, its SuperSlabs become the process's, and its heaps go back to the
- *     stock. No block is looked at, only the record of each slot.
- *  2. While it ends no other thread uses the arena or its blocks; that is the caller's promise. Threads that once used it
- *     find out by the handle (arena_heap.h). The purger may be purging EMPTY slots of it meanwhile: their ACTIVE bits are
- *     the purger's, and stay.
- *  3. A release leaves the blocks where they are: the heaps let go of their slabs, and the SuperSlabs change hands with what is
- *     in use. */
+ *  1. An arena ends in three steps: its handle becomes invalid, its SuperSlabs become the process's, and its heaps go
+ *     back to the stock. No block is looked at, only the record of each slot.
+ *  2. While it ends no other thread uses the arena or its blocks; that is the caller's promise. Threads that once used
+ *     it find out by the handle (arena_heap.h). The purger may be purging EMPTY slots of it meanwhile: their ACTIVE
+ *     bits are the purger's, and stay.
+ *  3. A release leaves the blocks where they are: the heaps let go of their slabs, and the SuperSlabs change hands with
+ *     what is in use. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ARENA_H
 #define HAK_ARENA_H
@@ -14,7 +15,8 @@
 #include "arena/arena_record.h"
 #include "hakmem.h"
 
-/* 0: no memory, or too many arenas; in memory of the caller's, or bad memory. errno says which. `is_lane`: it never ends (lane.h). */
+/* 0: no memory, or too many arenas; in memory of the caller's, or bad memory. errno says which. `is_lane`: it never
+ * ends (lane.h). */
 uintptr_t arena_make(const hak_arena_options *options, bool is_lane);
 uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options);
 /* Whether there was such an arena; if not, that is reported. */

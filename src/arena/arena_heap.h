@@ -1,13 +1,15 @@
 /* A heap for each thread and arena.
  *
- *  1. A thread takes a heap of an arena at its first allocation there: one that no thread holds, or a new one. `holder` says which
- *     thread has it, by that thread's own heap. So a heap serves one thread at a time, as the process's heaps do.
- *  2. A thread that ends empties its heaps of lanes and leaves those of other arenas as they are. The next thread that comes to
- *     the arena takes them over, with the blocks in their lists and rings. So the end of a thread never touches an arena that may be ending.
+ *  1. A thread takes a heap of an arena at its first allocation there: one that no thread holds, or a new one. `holder`
+ *     says which thread has it, by that thread's own heap. So a heap serves one thread at a time, as the process's
+ *     heaps do.
+ *  2. A thread that ends empties its heaps of lanes and leaves those of other arenas as they are. The next thread that
+ *     comes to the arena takes them over, with the blocks in their lists and rings. So the end of a thread never
+ *     touches an arena that may be ending.
  *  3. A thread finds its heap through a small table in its own heap. An entry counts if both it and the heap name the
  *     arena's handle: an arena that ends clears that of the heap, and no handle is ever used again.
- *  4. Any thread may free a block of an arena. A thread that holds a heap there frees with it. Any other puts the block back into
- *     its slab at once: nothing of an arena is ever in a ring or an outbox of another heap.
+ *  4. Any thread may free a block of an arena. A thread that holds a heap there frees with it. Any other puts the block
+ *     back into its slab at once: nothing of an arena is ever in a ring or an outbox of another heap.
  *
  * All is for the calling thread, with its own heap `h`. */
 /* SPDX-License-Identifier: MIT */
@@ -17,7 +19,8 @@
 #include "heap.h"
 #include "superslab.h"
 
-/* Where a thread notes its heap for the arena: the lowest byte of a handle is the entry's offset, which saves two instructions. */
+/* Where a thread notes its heap for the arena: the lowest byte of a handle is the entry's offset, which saves two
+ * instructions. */
 _Static_assert(sizeof(struct arena_entry) == 1 << ARENA_ENTRY_SHIFT &&
                    sizeof((struct heap *)0)->arenas == UINT8_MAX + 1,
                "a byte is an offset");

@@ -1,9 +1,10 @@
 /* Arenas as the lower layers know them: the table of arenas, their limits, and the lists of what each one has.
  *
- *  1. An arena owns whole SuperSlabs. `arena` in the record of a SuperSlab is the arena's number, 0 is the process. A heap
- *     takes slots and blocks from the SuperSlabs of its own arena only, or of the process if it belongs to no arena.
- *  2. A handle is a number and a generation, no address. So the handle of a destroyed arena is recognised, whatever arena has
- *     the number by then.
+ *  1. An arena owns whole SuperSlabs. `arena` in the record of a SuperSlab is the arena's number, 0 is the process. A
+ *     heap takes slots and blocks from the SuperSlabs of its own arena only, or of the process if it belongs to no
+ *     arena.
+ *  2. A handle is a number and a generation, no address. So the handle of a destroyed arena is recognised, whatever
+ *     arena has the number by then.
  *  3. Both lists of an arena, of SuperSlabs and of heaps, are only pushed to while the arena lives.
  *
  * Records are never unmapped. Any thread calls anything; nothing waits. */
@@ -31,8 +32,8 @@ struct arena {
     uint64_t generation;          /* of the number; whoever has taken the record */
     uint32_t number;              /* constant */
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
-    /* Constant while the arena lives. Statistics may read the first four at any time; their read of a handle before and after
-     * pairs with the releases of the name, limit_slots and slot_bytes. */
+    /* Constant while the arena lives. Statistics may read the first four at any time; their read of a handle before and
+     * after pairs with the releases of the name, limit_slots and slot_bytes. */
     union {
         char name[ARENA_NAME_BYTES]; /* for whoever knows that the arena lives */
         _Atomic uint64_t name_word[ARENA_NAME_WORDS];
@@ -56,8 +57,8 @@ struct arena {
 
 enum { ARENAS_IN_CHUNK = 64, ARENA_CHUNKS = (ARENAS_MAX + 1) / ARENAS_IN_CHUNK };
 
-/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records with a count
- * of its changes in the upper half, so that a record that left and came back is noticed. */
+/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records
+ * with a count of its changes in the upper half, so that a record that left and came back is noticed. */
 struct arena_table {
     _Atomic(struct arena *) chunk[ARENA_CHUNKS];
     _Atomic uint32_t made; /* the highest number handed out so far */
@@ -74,8 +75,8 @@ struct arena *arena_numbered(uint32_t number);
 /* The highest number handed out so far. */
 uint32_t arenas_made(void);
 
-/* Takes an unused record; only its number and generation are not zero. NULL: no memory. arena_open makes it an arena, arena_close
- * ends the arena: false if another thread did. arena_put gives the record back. */
+/* Takes an unused record; only its number and generation are not zero. NULL: no memory. arena_open makes it an arena,
+ * arena_close ends the arena: false if another thread did. arena_put gives the record back. */
 struct arena *arena_take(void);
 void arena_set_name(struct arena *a, const char *name); /* before arena_open. NULL: none */
 uintptr_t arena_open(struct arena *a);

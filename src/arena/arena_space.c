@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_space.h"
 
-/* SuperSlabs that a search for a span looks at, before the arena gets a further one. The next search goes on behind them. */
+/* SuperSlabs that a search for a span looks at, before the arena gets a further one. The next search goes on behind
+ * them. */
 #define SEARCH_MAX 64
 
 /* ---- SuperSlabs that come to an arena ---- */
@@ -26,7 +27,8 @@ void arena_join(uint32_t number, size_t first, size_t n) {
 
 static uint32_t newest_of(const struct arena *a) { return load_acquire(&a->newest); }
 
-/* A wholly free SuperSlab of the process, with memory of the node `from` or none. It is claimed until it is the arena's. */
+/* A wholly free SuperSlab of the process, with memory of the node `from` or none. It is claimed until it is the
+ * arena's. */
 static size_t add_superslab(struct client *c, unsigned from) {
     size_t superslab = superslab_claim_free_run(c, from, 1, 1);
     while (superslab == BITSET_NONE && superslab_map_waiting())
@@ -91,8 +93,8 @@ size_t arena_claim_run(struct client *c, unsigned from, size_t n, size_t align) 
 
 /* ---- offers ---- */
 
-/* The hint is cleared before the search and set again after a find. So an offer that is made meanwhile is found by this search or
- * leaves the hint set. */
+/* The hint is cleared before the search and set again after a find. So an offer that is made meanwhile is found by this
+ * search or leaves the hint set. */
 static size_t arena_take_offer(struct arena *a, unsigned class_id) {
     if (!load_relaxed(&a->offered[class_id]))
         return BITSET_NONE;

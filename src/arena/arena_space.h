@@ -1,11 +1,11 @@
 /* Where a heap finds slots and slabs: in the SuperSlabs of its arena, or in those of the process.
  *
  *  1. The process's SuperSlabs are found through the sets of superslab.h. Those of an arena are in none of these but
- *     SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of SuperSlabs instead; hints in
- *     the arena's record say when a walk is worth it.
- *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until the
- *     arena ends. Whoever finds it by an old hint looks at `arena` once the slot, the slab or the blocks are taken: what is
- *     taken cannot change hands.
+ *     SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of SuperSlabs instead;
+ *     hints in the arena's record say when a walk is worth it.
+ *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until
+ *     the arena ends. Whoever finds it by an old hint looks at `arena` once the slot, the slab or the blocks are taken:
+ *     what is taken cannot change hands.
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
 /* SPDX-License-Identifier: MIT */
@@ -24,12 +24,13 @@ void arena_join(uint32_t number, size_t first, size_t n);
 /* The next SuperSlab of a list, as number + 1; 0: that was the last one. */
 HAK_INLINE uint32_t arena_next(uint32_t superslab) { return load_relaxed(&superslab_at(superslab - 1)->next_in_arena); }
 
-/* Where there are several nodes: counts that the client took something in the SuperSlab of that slot, on its node or another. */
+/* Where there are several nodes: counts that the client took something in the SuperSlab of that slot, on its node or
+ * another. */
 HAK_INLINE void space_count_take(struct client *c, size_t slot, unsigned here) {
     count(&c->counters, superslab_node(slot / SUPERSLAB_SLOTS) == here ? COUNT_node_own : COUNT_node_other);
 }
-/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process: of the process what lies on the
- * thread's node, or anywhere if the client takes anywhere. */
+/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process: of the process what
+ * lies on the thread's node, or anywhere if the client takes anywhere. */
 size_t space_take_offer(struct client *c, unsigned class_id);
 size_t space_take_inbox_offer(struct client *c, unsigned class_id);
 /* May there be any? */

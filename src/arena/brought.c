@@ -44,7 +44,8 @@ struct brought {
 
 /* ---- places ---- */
 
-/* A place: the number of the first page, 35 bits, and how many pages there are. 0: none. One word, so that both change at once. */
+/* A place: the number of the first page, 35 bits, and how many pages there are. 0: none. One word, so that both change
+ * at once. */
 #define PAGE_SHIFT 12
 #define PLACE_SHIFT 29
 static HAK_APART _Atomic uint64_t place_table[PLACES];
@@ -119,7 +120,8 @@ static void unclaim(struct brought *m, size_t first, size_t n) {
         rmw_and(&m->taken[at / 64], ~bits_from(at, first + n)); /* pairs with claim, for the records */
 }
 
-/* False: some are taken. Of threads that claim overlapping runs the one that begins highest goes on, so one of them succeeds. */
+/* False: some are taken. Of threads that claim overlapping runs the one that begins highest goes on, so one of them
+ * succeeds. */
 static bool claim(struct brought *m, size_t first, size_t n) {
     for (size_t at = first; at < first + n; at = next_word(at)) {
         uint64_t mask = bits_from(at, first + n), word = load_relaxed(&m->taken[at / 64]);
@@ -218,8 +220,8 @@ static void end_slab(struct brought *m, struct piece *s) {
     give_pieces(m, (size_t)(s - m->piece), n);
 }
 
-/* The caller holds the block, so the slab is still what it was. Whoever takes all free blocks to end the slab may find that they are
- * of a later one, which has more: then they go back there. False: the block was free already. */
+/* The caller holds the block, so the slab is still what it was. Whoever takes all free blocks to end the slab may find
+ * that they are of a later one, which has more: then they go back there. False: the block was free already. */
 static bool give_block(struct brought *m, struct piece *s, unsigned block) {
     for (uint64_t held = (uint64_t)1 << block;;) {
         unsigned c = load_relaxed(&s->what) >> WHAT_SHIFT;
@@ -294,7 +296,8 @@ static void *malloc_small(struct brought *m, unsigned c) {
     return make_slab(m, c);
 }
 
-/* Blocks have the natural alignment of their size: callers that align by the size alone rely on it, as on that of classes. */
+/* Blocks have the natural alignment of their size: callers that align by the size alone rely on it, as on that of
+ * classes. */
 static void *malloc_run(struct brought *m, size_t bytes, size_t alignment) {
     size_t natural = bytes <= MID_BYTES_MAX ? bytes & -bytes : 1, n = pieces_for(max_size(bytes, 1));
     size_t at = take_pieces(m, n, max_size(max_size(natural, alignment), PIECE));

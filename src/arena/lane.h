@@ -1,12 +1,12 @@
-/* Lanes: where blocks go whose allocator knows how they will be used. Bursts of short-lived blocks then leave no slab pinned by a
- * long-lived one.
+/* Lanes: where blocks go whose allocator knows how they will be used. Bursts of short-lived blocks then leave no slab
+ * pinned by a long-lived one.
  *
- *  1. A lane is an arena of the process's own: it shares no SuperSlab with other blocks, has no limit, and never ends. It is made
- *     at its first use. Three policies have one: long-lived, hot and cold.
- *  2. Short-lived blocks stay in the process's heap, which frees them fastest; so do blocks above 64 KiB, which share no page with
- *     others.
- *  3. A site is a number that the program gives to a place of its code. Each heap counts what its threads allocate by site, with
- *     plain stores; a reader adds up the heaps.
+ *  1. A lane is an arena of the process's own: it shares no SuperSlab with other blocks, has no limit, and never ends.
+ *     It is made at its first use. Three policies have one: long-lived, hot and cold.
+ *  2. Short-lived blocks stay in the process's heap, which frees them fastest; so do blocks above 64 KiB, which share
+ *     no page with others.
+ *  3. A site is a number that the program gives to a place of its code. Each heap counts what its threads allocate by
+ *     site, with plain stores; a reader adds up the heaps.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */

@@ -51,8 +51,8 @@ _Static_assert(sizeof(struct step) == sizeof(uint32_t), "one word");
 static struct line *lines;
 static unsigned line_count;
 HAK_APART _Atomic uint64_t policy_cache[1 << POLICY_CACHE_BITS];
-/* struct step, by number - POLICIES; 0: unused. Any thread. A step is there before an entry has its number: both are relaxed, so a
- * thread that sees the entry first reads 0, which policy_step refuses. */
+/* struct step, by number - POLICIES; 0: unused. Any thread. A step is there before an entry has its number: both are
+ * relaxed, so a thread that sees the entry first reads 0, which policy_step refuses. */
 static HAK_APART _Atomic uint32_t steps[STEPS_MAX];
 
 /* ---- the file ---- */

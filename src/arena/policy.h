@@ -1,17 +1,17 @@
 /* Which policy a call of malloc has, by who calls: what the file of HAKMEM_POLICY says. docs/sites.md has its format.
  *
- *  1. A line names a call site by one to five frames, innermost first: the build id of a module, and the offset there of the
- *     address to which the call returns. So lines hold wherever modules are loaded. Further frames tell the callers of a wrapper
- *     such as xmalloc apart. A line `set NAME=VALUE` sets a tunable or an option instead.
+ *  1. A line names a call site by one to five frames, innermost first: the build id of a module, and the offset there
+ *     of the address to which the call returns. So lines hold wherever modules are loaded. Further frames tell the
+ *     callers of a wrapper such as xmalloc apart. A line `set NAME=VALUE` sets a tunable or an option instead.
  *  2. What was found is cached by return address. Mostly that is all: a multiplication, a load, a comparison.
- *  3. For a wrapper the cache has a step: where its caller's return address is, relative to the stack pointer or the frame
- *     pointer. The unwind table is asked for that once; the address is then found by one load. The key becomes a mix of the
- *     addresses so far.
+ *  3. For a wrapper the cache has a step: where its caller's return address is, relative to the stack pointer or the
+ *     frame pointer. The unwind table is asked for that once; the address is then found by one load. The key becomes a
+ *     mix of the addresses so far.
  *  4. Frames of this library, such as that of operator new, are stepped over.
  *
- * A wrong answer, as after another library was loaded where an old one was, places a block badly, and a wrong step makes that wrapper
- * slow. The lines and what they are compared with are constant after the start. Any thread calls policy_of; it never allocates and
- * takes no lock. */
+ * A wrong answer, as after another library was loaded where an old one was, places a block badly, and a wrong step
+ * makes that wrapper slow. The lines and what they are compared with are constant after the start. Any thread calls
+ * policy_of; it never allocates and takes no lock. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_POLICY_H
 #define HAK_POLICY_H
@@ -29,13 +29,13 @@ HAK_INLINE unsigned policy_cached(uint64_t key) {
     return likely(entry >> 8 == key) ? entry & 255 : POLICY_UNKNOWN;
 }
 
-/* Reads the file, if there is one and policies have an effect, and sets what it says. Called before HAKMEM_TUNE is applied. False: there
- * are no call sites. A bad line is reported, and none counts. */
+/* Reads the file, if there is one and policies have an effect, and sets what it says. Called before HAKMEM_TUNE is
+ * applied. False: there are no call sites. A bad line is reported, and none counts. */
 bool policy_start(void);
 
-/* enum hak_policy, for whoever called the function with this frame (__builtin_frame_address): the caller's frame pointer, the
- * address where the caller continues, and above them the caller's stack. policy_cached with that address saves the call, if what
- * belongs to it is a policy. */
+/* enum hak_policy, for whoever called the function with this frame (__builtin_frame_address): the caller's frame
+ * pointer, the address where the caller continues, and above them the caller's stack. policy_cached with that address
+ * saves the call, if what belongs to it is a policy. */
 unsigned policy_of(const uintptr_t *frame);
 
 #endif

@@ -14,12 +14,13 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define prefetch(address) __builtin_prefetch((const void *)(address)) /* the address may be any number */
-/* The compiler forgets how the value came about: it changes the register instead of keeping a copy, and reads again what the
- * value points to. */
+/* The compiler forgets how the value came about: it changes the register instead of keeping a copy, and reads again
+ * what the value points to. */
 #define HAK_FORGET(value) __asm__("" : "+r"(value))
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
-/* cmake/layout.ld says where these are put. Functions that every program runs when it starts, in files that it hardly uses. */
+/* cmake/layout.ld says where these are put. Functions that every program runs when it starts, in files that it hardly
+ * uses. */
 #define HAK_AT_START __attribute__((section(".text.startup")))
 /* Large variables, so that the small ones share pages: without an initial value, and with one. */
 #define HAK_APART __attribute__((section(".bss.apart")))
@@ -54,9 +55,11 @@
 #else
 #define HAK_PAGE_MAX 65536
 #endif
-/* For the type of a variable that threads write often, or that all read at each free: no other variable is in its lines. */
+/* For the type of a variable that threads write often, or that all read at each free: no other variable is in its
+ * lines. */
 #define HAK_OWN_LINES __attribute__((aligned(HAK_LINE)))
-/* For the type of a variable that is made read-only once it is filled in: it gets pages of its own, beside the others such. */
+/* For the type of a variable that is made read-only once it is filled in: it gets pages of its own, beside the others
+ * such. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 #define HAK_AMONG_FROZEN __attribute__((section("hak_frozen")))
 
@@ -116,8 +119,8 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 #define store_seq(p, v) RMW_COUNTED(atomic_store_explicit(p, v, memory_order_seq_cst))
 /* For a word that any thread may read but only one thread at a time writes: it needs no read-modify-write. */
 #define add_owned(p, n) store_relaxed(p, (__typeof__(load_relaxed(p)))(load_relaxed(p) + (n)))
-/* Relaxed accesses that the compiler may fold into other instructions, which gcc does not do with atomics. For hit paths:
- * malloc takes 16 instructions with them, 17 without. The sanitizer and the model checker see atomics. */
+/* Relaxed accesses that the compiler may fold into other instructions, which gcc does not do with atomics. For hit
+ * paths: malloc takes 16 instructions with them, 17 without. The sanitizer and the model checker see atomics. */
 #if defined(__SANITIZE_THREAD__) || HAK_HAS_TSAN
 #define load_folded(p) load_relaxed(p)
 #define store_folded(p, v) store_relaxed(p, v)
@@ -168,12 +171,12 @@ HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 /* ---- registers, by the numbers that DWARF gives them ---- CALLEE_SAVED are the registers that a function must
  * restore, and last the one with its return address. SIGNAL_RETURN_CODE is the code that a signal handler returns to
  * where no unwind table describes it (0: one always does). The interrupted registers, then stack pointer and address,
- * are SIGNAL_FRAME_BYTES above the stack pointer there. REGISTER_FRAME is the frame pointer: where the caller's was saved, and
- * then the return address. ARGUMENT_n is the register in which a function gets its n-th
- * argument. */
+ * are SIGNAL_FRAME_BYTES above the stack pointer there. REGISTER_FRAME is the frame pointer: where the caller's was
+ * saved, and then the return address. ARGUMENT_n is the register in which a function gets its n-th argument. */
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_FRAME = 6, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
-/* The frame pointer's place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0: nowhere. */
+/* The frame pointer's place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0:
+ * nowhere. */
 enum { FRAME_AMONG_SAVED = 1, RETURN_WORDS = 1 };
 enum { CALL_BYTES = 7 };
 #define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16

@@ -18,8 +18,8 @@ bool is_all_zero(const void *words, size_t bytes) {
     return true;
 }
 
-/* Clearing by hand costs less than purging (10 and 75 us a MiB) where pages were written to, unless there are too many for the
- * processor's caches; what was not should stay without memory. Three pages show which it is. */
+/* Clearing by hand costs less than purging (10 and 75 us a MiB) where pages were written to, unless there are too many
+ * for the processor's caches; what was not should stay without memory. Three pages show which it is. */
 void *clear_pages(void *block, size_t bytes) {
     char *p = block;
     const size_t page = os_page_bytes(), whole = round_down(bytes, page);

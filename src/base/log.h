@@ -1,5 +1,5 @@
-/* The debug log of the checked build: one line for each event of the kinds that HAKMEM_DEBUG lists. A release build contains
- * none of it. */
+/* The debug log of the checked build: one line for each event of the kinds that HAKMEM_DEBUG lists. A release build
+ * contains none of it. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_LOG_H
 #define HAK_LOG_H

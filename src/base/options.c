@@ -52,7 +52,8 @@ static bool same_letters(const char *a, const char *b, size_t length) {
     return true;
 }
 
-/* The bits that a unit shifts by, 0 if there is none: k, m, g or t, also kb and KiB, with a space before. *s: behind it. */
+/* The bits that a unit shifts by, 0 if there is none: k, m, g or t, also kb and KiB, with a space before. *s: behind
+ * it. */
 static unsigned parse_unit(const char **s, const char *end) {
     static const char units[] = "kmgt";
     const char *at = *s + (end - *s >= 2 && **s == ' ');
@@ -75,8 +76,8 @@ static const char *parse_fraction(const char *s, const char *end, uint64_t *mill
     return s;
 }
 
-/* Parses a number with an optional unit behind it, and with that a fraction. Returns what follows it, NULL when there is no
- * number or it is too large. */
+/* Parses a number with an optional unit behind it, and with that a fraction. Returns what follows it, NULL when there
+ * is no number or it is too large. */
 static const char *parse_number(const char *s, size_t length, uint64_t *value) {
     const char *end = s + length;
     uint64_t n = 0, millionths = 0;
@@ -204,7 +205,8 @@ static size_t name_distance(const char *a, size_t a_length, const char *b) {
     return row[b_length];
 }
 
-/* The option that was meant, if one name is near: of three letters one may be too many, or missing. OPTION_COUNT if there is none. */
+/* The option that was meant, if one name is near: of three letters one may be too many, or missing. OPTION_COUNT if
+ * there is none. */
 static enum option guess_option(const char *name, size_t length) {
     if (length > 7 && same_letters(name, "HAKMEM_", 7))
         name += 7, length -= 7;
@@ -352,8 +354,8 @@ static void apply_environment(char **environment) {
     }
 }
 
-/* A privileged program's environment belongs to the user who started the program, so nothing in it counts. What is compiled
- * in is the program's own. */
+/* A privileged program's environment belongs to the user who started the program, so nothing in it counts. What is
+ * compiled in is the program's own. */
 static char **trusted_environment(void) {
     static char *nothing[] = {NULL};
     char **environment = os_environment();

@@ -2,8 +2,8 @@
  *
  * Every call keeps errno and reports by its return value, so that free never changes errno. Every call may fail, and
  * callers go on without it. The kernel works through a range page by page and mapping by mapping, and may refuse or be
- * interrupted anywhere. So each call on a range says what was done after a failure: "nothing", or "a part", which may be any
- * of the pages. tests/fault makes each call fail in both ways.
+ * interrupted anywhere. So each call on a range says what was done after a failure: "nothing", or "a part", which may
+ * be any of the pages. tests/fault makes each call fail in both ways.
  * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
 /* SPDX-License-Identifier: MIT */
@@ -13,32 +13,34 @@
 #include "base/base.h"
 
 enum os_map_kind {
-    OS_RESERVE, /* address space only, no memory, no access: anywhere, or at exactly this address if it is not NULL. All or
-                   nothing */
+    /* address space alone, without access: anywhere, or at exactly this address if it is not NULL. All or nothing */
+    OS_RESERVE,
     OS_MEMORY, /* readable and writable memory anywhere. All or nothing */
     /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
     OS_AT,
-    OS_FRESH, /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages
-                   may no longer be mapped, and the others hold what they held */
-    /* As OS_FRESH: without access; with pages of whatever size the system gives to whoever has no wishes; with huge pages,
-     * where there is a template for them. The other kinds refuse huge pages. */
+    /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages may no
+     * longer be mapped, and the others hold what they held */
+    OS_FRESH,
+    /* As OS_FRESH: without access; with pages of whatever size the system gives to whoever has no wishes; with huge
+     * pages, where there is a template for them. The other kinds refuse huge pages. */
     OS_FRESH_SHUT,
     OS_FRESH_PLAIN,
     OS_FRESH_HUGE,
 };
-/* The first four are given before main alone: a sandbox that a program enters may end it at any advice that glibc's malloc does not
- * give. Memory that is mapped later has the advice of its template (os_template). */
+/* The first four are given before main alone: a sandbox that a program enters may end it at any advice that glibc's
+ * malloc does not give. Memory that is mapped later has the advice of its template (os_template). */
 enum os_advice {
     OS_HUGE,    /* huge pages wanted. A part: a hint for some of the pages */
     OS_NO_HUGE, /* huge pages not wanted, whatever the system's default is. A part, likewise */
     OS_WIPE,    /* the child of a fork sees zero here. A part: the child sees zero in some of the pages */
     OS_NO_DUMP, /* core dumps do not have it. A part: they have some of the pages */
     OS_PURGE,   /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
-    /* The system may take the pages, each until it is next written to; it reads as zero then. A part: so may some of the pages. */
+    /* The system may take the pages, each until it is next written to; it reads as zero then. A part: so may some of
+     * the pages. */
     OS_LAZY,
 };
-/* Before main, once: makes reserved addresses templates, first for OS_FRESH_HUGE, then for OS_FRESH where the kernel needs one.
- * Nothing else may use them. */
+/* Before main, once: makes reserved addresses templates, first for OS_FRESH_HUGE, then for OS_FRESH where the kernel
+ * needs one. Nothing else may use them. */
 #define OS_TEMPLATE_BYTES (16 * MIB)
 #define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
 void os_make_templates(void *address, bool huge);
@@ -58,8 +60,8 @@ bool os_commit(void *address, size_t bytes); /* readable and writable; ends what
 bool os_forbid(void *address, size_t bytes); /* no access */
 bool os_freeze(void *address, size_t bytes); /* read-only */
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
-/* OS_PURGE of several ranges, a call for each: process_madvise, which takes several, is none of those that every sandbox
- * allows. A part: as OS_PURGE. */
+/* OS_PURGE of several ranges, a call for each: process_madvise, which takes several, is none of those that every
+ * sandbox allows. A part: as OS_PURGE. */
 struct os_range { /* laid out as struct iovec */
     void *address;
     size_t bytes;
@@ -76,8 +78,8 @@ enum os_moved {
 enum os_moved os_move(void *from, void *to, size_t bytes);
 /* ---- merging pages (mesh/mesh.h): all of these fail where the process is confined ---- */
 
-/* Threads that write to a held range wait until it is let go of. So do system calls if the kernel lets this process hold them; else
- * they fail with EFAULT. In a process of one thread nobody has to wait, but its signals do. */
+/* Threads that write to a held range wait until it is let go of. So do system calls if the kernel lets this process
+ * hold them; else they fail with EFAULT. In a process of one thread nobody has to wait, but its signals do. */
 struct os_hold {
     int fd;           /* -1: there is no other thread */
     bool holds_files; /* pages that os_map_copy put there can be held, too (Linux 5.19) */
@@ -91,18 +93,18 @@ void os_let_write(const struct os_hold *hold, void *address, size_t bytes, bool 
 void os_hold_end(const struct os_hold *hold);
 int os_open_memory(size_t bytes); /* an empty file without a name, which may grow to `bytes`; -1 on failure */
 bool os_fill_memory(int fd, const void *from, size_t bytes);
-/* Replaces what is mapped at exactly this address by the file's first bytes: whoever writes there gets a page of their own. All, or a
- * part, as OS_FRESH. */
+/* Replaces what is mapped at exactly this address by the file's first bytes: whoever writes there gets a page of their
+ * own. All, or a part, as OS_FRESH. */
 bool os_map_copy(int fd, void *address, size_t bytes);
 bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail, as nothing is allocated for it */
-/* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. Not for malloc and free, nor for
- * what a program did not ask for: a sandbox may end the program at this call. */
+/* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. Not for malloc and free,
+ * nor for what a program did not ask for: a sandbox may end the program at this call. */
 bool os_resident(void *address, size_t bytes, unsigned char *pages);
-/* Before main, once: asks how many processors there are, and looks up what os_start_thread needs, with calls that take the
- * dynamic linker's locks. */
+/* Before main, once: asks how many processors there are, and looks up what os_start_thread needs, with calls that take
+ * the dynamic linker's locks. */
 void os_find_threads(void);
-/* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
- * or a tool has put in its place. False also where that is not known, and in a sandbox. */
+/* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the
+ * program or a tool has put in its place. False also where that is not known, and in a sandbox. */
 bool os_start_thread(void *(*run)(void *));
 /* run(value) is called when this thread ends; again if it is set again by then. All threads pass the same `run`. */
 bool os_at_thread_exit(void (*run)(void *), void *value);
@@ -110,8 +112,8 @@ bool os_at_thread_exit(void (*run)(void *), void *value);
 void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 #define OS_WITHOUT_END UINT32_MAX
 void os_wake(_Atomic uint32_t *word);
-/* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen by
- * this one, as if each had executed a fence. Takes 20 ms. */
+/* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen
+ * by this one, as if each had executed a fence. Takes 20 ms. */
 bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
@@ -121,8 +123,8 @@ struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
 uint32_t os_now_ms(void); /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void); /* exact, monotonic */
-/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
- * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then`
+ * that is older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     const uint32_t ahead_ms_max = 60000;
     uint32_t age = now - then;
@@ -140,7 +142,8 @@ void os_keep_process(_Atomic uint32_t *number);
 bool os_is_vforked(void); /* this is a process of its own, in the memory of the one that os_process names */
 uint32_t os_thread(void); /* the kernel's number of this thread */
 uint64_t os_random(void); /* not predictable from outside; constant for the life of the process */
-/* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
+/* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal
+ * handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
 /* What is loaded as one: the program, a library. */
@@ -152,14 +155,16 @@ struct os_module {
     const uint8_t *unwind_table; /* its .eh_frame_hdr, NULL if it has none */
     const uint8_t *table_begin, *table_end; /* the segment in which that lies: readable throughout */
 };
-/* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
- * in a signal handler, too, and while libraries are loaded and unloaded. */
+/* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no
+ * lock; in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
 void os_know_modules(void); /* at the start: until then a static program asks itself alone */
-/* The same module's file, and how far its addresses were moved. Asks nothing of the kernel; false without _dl_find_object. */
+/* The same module's file, and how far its addresses were moved. Asks nothing of the kernel; false without
+ * _dl_find_object. */
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
-/* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this library
- * calls so: it is taken if it lies there and the module has no table of names. Takes the dynamic linker's lock. */
+/* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this
+ * library calls so: it is taken if it lies there and the module has no table of names. Takes the dynamic linker's
+ * lock. */
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
 /* What the program would call by a name if this library were not there. */
 struct os_next {

@@ -1,6 +1,6 @@
-/* os.h on Linux, over libc's thin wrappers where those are no cancellation points: a thread that is being cancelled would
- * end inside malloc, whose caller may hold locks or be noexcept. What libc lets be cancelled (open, read, write, close,
- * nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not. tests/entry holds the list.
+/* os.h on Linux, over libc's thin wrappers where those are no cancellation points: a thread that is being cancelled
+ * would end inside malloc, whose caller may hold locks or be noexcept. What libc lets be cancelled (open, read, write,
+ * close, nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not. tests/entry holds the list.
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
 /* SPDX-License-Identifier: MIT */
@@ -50,8 +50,8 @@ enum { POLICY_DEFAULT = 0, POLICY_LOCAL = 4 }; /* both: a page lies where it is 
 #define MREMAP_DONTUNMAP 4
 #endif
 
-/* libc's own pthread_create. One that the program or a preloaded tool has put in its place may take locks and allocate under
- * them: called from within malloc, it would wait for itself. */
+/* libc's own pthread_create. One that the program or a preloaded tool has put in its place may take locks and allocate
+ * under them: called from within malloc, it would wait for itself. */
 typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
 enum {
@@ -59,8 +59,9 @@ enum {
     PROCESSORS_ASKED_MAX = 1024 /* malloc's stack is small */
 };
 
-/* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same value, and
- * no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one compare-and-swap. */
+/* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same
+ * value, and no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one
+ * compare-and-swap. */
 static struct os_state {
     /* Any thread. */
     _Atomic size_t page_bytes;   /* 0: not asked yet */
@@ -218,7 +219,8 @@ bool os_is_mapped(void *address, size_t bytes) {
     return at >= bytes;
 }
 
-/* A move that was refused may have unmapped any part of its target. At once, before another thread's mapping comes there. */
+/* A move that was refused may have unmapped any part of its target. At once, before another thread's mapping comes
+ * there. */
 static void fill_holes(char *at, size_t bytes) {
     const size_t page = os_page_bytes();
     for (size_t piece = 0, some; piece < bytes; piece += some) {
@@ -243,10 +245,10 @@ static bool is_zero(const char *at, size_t bytes) {
     return all == 0;
 }
 
-/* A move was refused. From Linux 6.17 on the kernel moves a range mapping by mapping, and what it moved before it refused
- * stays moved. Which that is it does not tell, but `to` was zero: what is not zero there now is to go back. By copying,
- * since another move may be refused, too. The pages that were moved keep the access they had in `from`, as do those of
- * `from`: the program may have made them read-only. */
+/* A move was refused. From Linux 6.17 on the kernel moves a range mapping by mapping, and what it moved before it
+ * refused stays moved. Which that is it does not tell, but `to` was zero: what is not zero there now is to go back. By
+ * copying, since another move may be refused, too. The pages that were moved keep the access they had in `from`, as do
+ * those of `from`: the program may have made them read-only. */
 static void os_move_back(char *from, char *to, size_t bytes) {
     const size_t page = os_page_bytes();
     for (size_t piece = 0, end; piece < bytes; piece = end) {
@@ -406,9 +408,9 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
 }
 void os_wake(_Atomic uint32_t *word) { os_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
-/* Instead of membarrier, at which a sandbox may end the program. A processor empties its store buffer within a microsecond, and
- * has executed a fence when it goes on to another thread or to the host: so what any thread stored when this began has long
- * been seen when it ends. */
+/* Instead of membarrier, at which a sandbox may end the program. A processor empties its store buffer within a
+ * microsecond, and has executed a fence when it goes on to another thread or to the host: so what any thread stored
+ * when this began has long been seen when it ends. */
 bool os_fence_threads(void) {
     static _Atomic uint32_t nobody_wakes;
     uint64_t end_ns = os_now_ns() + FENCE_MS * 1000000ull;
@@ -451,7 +453,8 @@ uint64_t os_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells where. */
+/* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells
+ * where. */
 extern void *__libc_stack_end HAK_WEAK; /* NOLINT: its name */
 char **os_environment(void) {
     if (environ != NULL || &__libc_stack_end == NULL || __libc_stack_end == NULL)
@@ -537,7 +540,8 @@ bool os_is_vforked(void) {
     return number != 0 && number != (uint32_t)getpid();
 }
 
-/* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */
+/* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for
+ * more. */
 bool os_is_in_valgrind(void) {
     enum { RUNNING_ON_VALGRIND = 0x1001 };
     volatile uintptr_t request[6] = {RUNNING_ON_VALGRIND};
@@ -597,8 +601,8 @@ static size_t read_some(int fd, char *buffer, size_t bytes) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process: /dev/stderr
- * is a link. Other places may be anybody's: /dev/shm is, and so is where /proc/self/cwd leads. */
+/* Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process:
+ * /dev/stderr is a link. Other places may be anybody's: /dev/shm is, and so is where /proc/self/cwd leads. */
 static bool is_of_system(const char *path) {
     static const char *const folders[] = {"/dev/", "/dev/fd/", "/dev/pts/", "/proc/self/fd/"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -621,7 +625,8 @@ bool os_is_device(const char *path) {
     return is;
 }
 
-/* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root made. */
+/* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root
+ * made. */
 static bool is_own(int fd, const char *path, int flags) {
     struct stat s;
     uid_t user = (uid_t)os_call(SYS_geteuid, 0, 0, 0);

@@ -1,5 +1,5 @@
-/* os.h on Linux: what merging pages takes (mesh/mesh.h). Other threads' writes are held by userfaultfd while the pages are copied
- * to a memfd, whose private mappings then share them. */
+/* os.h on Linux: what merging pages takes (mesh/mesh.h). Other threads' writes are held by userfaultfd while the pages
+ * are copied to a memfd, whose private mappings then share them. */
 /* SPDX-License-Identifier: MIT */
 #include "base/os_call.h"
 

@@ -159,8 +159,8 @@ void os_find_next(struct os_next *next, unsigned count) {
 }
 
 /* ---- processors ----
- * libc reads the number of the processor from a word that the kernel keeps for each thread (glibc 2.35), or, on x86-64, asks the
- * kernel's page in user space. */
+ * libc reads the number of the processor from a word that the kernel keeps for each thread (glibc 2.35), or, on x86-64,
+ * asks the kernel's page in user space. */
 
 #if defined(__x86_64__)
 bool os_knows_processor(void) { return getauxval(AT_SYSINFO_EHDR) != 0; }
@@ -174,8 +174,8 @@ bool os_knows_processor(void) { return &hak_rseq_bytes != NULL && hak_rseq_bytes
 
 /* ---- by address ---- */
 
-/* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads where there
- * is none. In a program, which is for the glibc it was linked with, lld refuses such names. */
+/* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads
+ * where there is none. In a program, which is for the glibc it was linked with, lld refuses such names. */
 struct found_object {
     uint64_t flags;
     void *begin, *end;
@@ -189,8 +189,8 @@ __asm__(".symver _dl_find_object, _dl_find_object@");
 #endif
 extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
 
-/* Two cycles a word, where a product would take five: each step of a stack into another module comes here. Build ids are random,
- * and mix_bits at the end makes any difference one of all bits. */
+/* Two cycles a word, where a product would take five: each step of a stack into another module comes here. Build ids
+ * are random, and mix_bits at the end makes any difference one of all bits. */
 static uint64_t identity_add(uint64_t identity, uint64_t word) { return (identity << 5 | identity >> 59) + word; }
 
 /* Is there an ELF header, with segments behind it, where every linker has them? */

@@ -1,11 +1,12 @@
-/* Do huge pages pay on this machine? Nobody knows beforehand: where memory is warm, one costs an eighth of 512 small pages; in
- * a virtual machine whose memory the host has yet to provide, seven times as much. So both are timed where the program pays for them
- * anyway, and the last times decide.
+/* Do huge pages pay on this machine? Nobody knows beforehand: where memory is warm, one costs an eighth of 512 small
+ * pages; in a virtual machine whose memory the host has yet to provide, seven times as much. So both are timed where
+ * the program pays for them anyway, and the last times decide.
  *
- *  1. Each huge page is timed and compared with the mean of the last times of small pages. The system hands out warm memory
- *     first, and when that is used up cold memory follows.
- *  2. After a dear one the next SuperSlabs get none, unless it lost less than half of what huge pages have won since the last
- *     pause. The pause is short if they had won more than was lost, else long, and twice as long each time, PAUSE_MAX at most.
+ *  1. Each huge page is timed and compared with the mean of the last times of small pages. The system hands out warm
+ *     memory first, and when that is used up cold memory follows.
+ *  2. After a dear one the next SuperSlabs get none, unless it lost less than half of what huge pages have won since
+ *     the last pause. The pause is short if they had won more than was lost, else long, and twice as long each time,
+ *     PAUSE_MAX at most.
  *  3. In a pause small pages are timed, so that the end of the pause compares figures of the same time.
  *
  * Any thread calls anything; nothing waits. Times are nanoseconds of the thread's CPU for SUPERSLAB_BYTES. */
@@ -15,8 +16,8 @@
 
 #include "base/base.h"
 
-/* A SuperSlab is about to be used: should it have a huge page? The caller then makes one and notes its time, or else uses
- * small pages and notes theirs. */
+/* A SuperSlab is about to be used: should it have a huge page? The caller then makes one and notes its time, or else
+ * uses small pages and notes theirs. */
 bool page_cost_try_huge(void);
 void page_cost_note_small(uint64_t ns);
 /* `given`: the system did make a huge page. */

@@ -1,5 +1,5 @@
-/* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone. This works inside
- * malloc, in a signal handler and when memory is exhausted. A text is not shared between threads. */
+/* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone. This works
+ * inside malloc, in a signal handler and when memory is exhausted. A text is not shared between threads. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
@@ -24,8 +24,8 @@ void text_pad(struct text *t, size_t from, size_t width); /* spaces up to `width
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);
 
-/* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that lacks one
- * gets it appended, so that no process overwrites another's file; not where a FIFO or a device is. */
+/* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that
+ * lacks one gets it appended, so that no process overwrites another's file; not where a FIFO or a device is. */
 enum output_name {
     NAME_EXACT,    /* nothing is appended */
     NAME_PROCESS,  /* the process id */

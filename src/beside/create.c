@@ -1,9 +1,11 @@
-/* A pthread_create of the library's own, which stands before libc's: the program makes a thread, so the purger may be made, too. A
- * sandbox that the program enters later may end it at the call that makes a thread, and malloc cannot know.
+/* A pthread_create of the library's own, which stands before libc's: the program makes a thread, so the purger may be
+ * made, too. A sandbox that the program enters later may end it at the call that makes a thread, and malloc cannot
+ * know.
  *
- * The purger then sleeps until it is wanted (presence.h), and it ends when the program's threads have. So each thread begins here,
- * to have its end told. In programs whose threads are made some other way, and in those that are linked with the archive, where
- * libc's own pthread_create may have no other name, malloc starts the purger, and threads without a heap do not count. */
+ * The purger then sleeps until it is wanted (presence.h), and it ends when the program's threads have. So each thread
+ * begins here, to have its end told. In programs whose threads are made some other way, and in those that are linked
+ * with the archive, where libc's own pthread_create may have no other name, malloc starts the purger, and threads
+ * without a heap do not count. */
 /* SPDX-License-Identifier: MIT */
 #include "beside/next.h"
 #include "presence.h"

@@ -10,7 +10,8 @@ enum asked { ASKED_NOTHING, ASKED_TOOL, ASKED_ALL };
 _Atomic(const struct os_malloc_calls *) other_allocators = &os_malloc_calls;
 static _Atomic uint8_t asked; /* enum asked. Any thread; pairs with itself: nothing depends on it */
 
-/* Under valgrind: is malloc still ours, as with those of its tools that do not care for memory? Then it comes here, too. */
+/* Under valgrind: is malloc still ours, as with those of its tools that do not care for memory? Then it comes here,
+ * too. */
 HAK_COLD static void ask_tool(void) {
     const struct os_malloc_calls *calls = &own_calls;
     HAK_FORGET(calls); /* in line, the calls would be ours */

@@ -1,12 +1,12 @@
-/* Another allocator serves the program: libc's own with SUPERSLAB=0, so that a program can be compared with itself without
- * HAKMEM; or a tool's. valgrind replaces functions where they lie, but each version only those that it knows, so
- * whatever else allocates has to ask what is replaced.
+/* Another allocator serves the program: libc's own with SUPERSLAB=0, so that a program can be compared with itself
+ * without HAKMEM; or a tool's. valgrind replaces functions where they lie, but each version only those that it knows,
+ * so whatever else allocates has to ask what is replaced.
  *
- *  1. Each allocation that is no hit asks the other allocator. No heap is ever filled, so none is a hit: the hit paths know
- *     nothing of all this.
+ *  1. Each allocation that is no hit asks the other allocator. No heap is ever filled, so none is a hit: the hit paths
+ *     know nothing of all this.
  *  2. The switch is SUPERSLAB, which is turned off where a tool is found: before main, or with the first allocation.
- *  3. Where a block lies says whose it is: in the region if it was allocated before the environment could be read, or in an arena,
- *     else the other allocator's. So both may be mixed.
+ *  3. Where a block lies says whose it is: in the region if it was allocated before the environment could be read, or
+ *     in an arena, else the other allocator's. So both may be mixed.
  *  4. Arenas, which others do not have, work as ever. Limits, statistics, profiles and checks know nothing of the
  *     others' blocks. Secure mode wins over SUPERSLAB=0, a tool over secure mode.
  *
@@ -28,8 +28,8 @@ HAK_INLINE bool other_is_on(void) { return unlikely(!option(OPT_SUPERSLAB)); }
 HAK_INLINE const struct os_malloc_calls *other_calls(void) { return load_relaxed(&other_allocators); }
 /* Finds out whether another one serves. Again at no cost. */
 void other_ask(void);
-/* Does it serve the calling thread's allocations? A default arena of the thread's comes first. A thread without a heap may be
- * the first to ask. */
+/* Does it serve the calling thread's allocations? A default arena of the thread's comes first. A thread without a heap
+ * may be the first to ask. */
 HAK_INLINE bool other_serves(void) {
     if (unlikely(hak_heap->number == HEAP_NONE))
         other_ask();

@@ -30,7 +30,8 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 /* ---- ratings ---- */
 
-/* What the one is expected to score against the other, in thousandths, by the difference of ratings: 1000 / (1 + 10^(-d/400)). */
+/* What the one is expected to score against the other, in thousandths, by the difference of ratings: 1000 / (1 +
+ * 10^(-d/400)). */
 static int expected_score(int difference) {
     static const uint16_t by_50[] = {500, 571, 640, 703, 760, 808, 849, 882, 909,
                                      930, 947, 960, 969, 977, 983, 987, 990};
@@ -48,8 +49,8 @@ static void rate(struct ace_player *one, struct ace_player *other, int score, in
     other->elo -= surprise * other_by / 1000;
 }
 
-/* Of `other` against `one`, by what they cost in `ns`: a draw where that is next to nothing, or a tenth apart, as what slow paths
- * take varies; 1000 if `other` costs three tenths less. */
+/* Of `other` against `one`, by what they cost in `ns`: a draw where that is next to nothing, or a tenth apart, as what
+ * slow paths take varies; 1000 if `other` costs three tenths less. */
 static int score_of(uint64_t cost, uint64_t other_cost, uint64_t ns) {
     uint64_t most = cost > other_cost ? cost : other_cost, difference = less(cost, other_cost) + less(other_cost, cost);
     if (difference <= ns / DRAW_SHARE || difference <= most / 10)

@@ -1,18 +1,21 @@
-/* ACE, the adaptive controller: presets compete, and the best is used. Arithmetic alone: who calls, what the costs are and how a
- * preset is applied is learn/tuner.c's.
+/* ACE, the adaptive controller: presets compete, and the best is used. Arithmetic alone: who calls, what the costs are
+ * and how a preset is applied is learn/tuner.c's.
  *
- *  1. Time is cut into stretches. A preset costs, in nanoseconds of CPU: the time that malloc's slow paths take, and what comes
- *     of the free memory that it keeps: the price of keeping, purges, and faults when purged memory is wanted back.
- *  2. The second part is computed for all presets at once, played or not: each has an imagined stock of EMPTY slots that
- *     follows the heap's ups and downs by the preset's own bound. So the end of one stretch cannot be charged to the next.
- *  3. ACE_STRETCHES stretches are a round. In most rounds nothing is played, and the imagined costs alone may move ratings.
- *     A match is a round in which the preset in use (A) and a challenger (B) are played in turns, A B B A, or B A A B in each
- *     second match, so that drift cancels. The cost of each: its slow paths for an allocation, and the imagined part.
- *  4. Ratings are Elo's, moved the more the less is known (`deviation`, which each match lowers). The best is used once it leads
- *     by ACE_LEAD.
- *  5. Matches cost what the worse preset loses. Together that is at most 1 % of the time that has passed: a match that would
- *     cost more is put off, one that turns out to is ended. A challenger that does not win sits out 1, 2, 4, … rounds, and
- *     plays no more once its deviation is ACE_SURE.
+ *  1. Time is cut into stretches. A preset costs, in nanoseconds of CPU: the time that malloc's slow paths take, and
+ *     what comes of the free memory that it keeps: the price of keeping, purges, and faults when purged memory is
+ *     wanted back.
+ *  2. The second part is computed for all presets at once, played or not: each has an imagined stock of EMPTY slots
+ *     that follows the heap's ups and downs by the preset's own bound. So the end of one stretch cannot be charged to
+ *     the next.
+ *  3. ACE_STRETCHES stretches are a round. In most rounds nothing is played, and the imagined costs alone may move
+ *     ratings. A match is a round in which the preset in use (A) and a challenger (B) are played in turns, A B B A, or
+ *     B A A B in each second match, so that drift cancels. The cost of each: its slow paths for an allocation, and the
+ *     imagined part.
+ *  4. Ratings are Elo's, moved the more the less is known (`deviation`, which each match lowers). The best is used once
+ *     it leads by ACE_LEAD.
+ *  5. Matches cost what the worse preset loses. Together that is at most 1 % of the time that has passed: a match that
+ *     would cost more is put off, one that turns out to is ended. A challenger that does not win sits out 1, 2, 4, …
+ *     rounds, and plays no more once its deviation is ACE_SURE.
  *  6. When the classes that miss are others than before, or misses cost half or twice as much, all deviations widen.
  *
  * Nothing is random: the same calls lead to the same decisions. One thread at a time calls. */

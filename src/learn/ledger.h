@@ -1,11 +1,12 @@
-/* The ledger: what each class of a heap allocated, and how often that took a slow path. Written on slow paths alone, in every
- * build.
+/* The ledger: what each class of a heap allocated, and how often that took a slow path. Written on slow paths alone, in
+ * every build.
  *
- *  1. Tiny: allocations are counted exactly, though no hit counts. Each block that enters the heap's list was counted by a slow
- *     path: a refill knows how many it brings, and the current slab's countdown counts the frees that push onto the list. So
- *     allocations are the blocks that entered, less those that left with their slab, less those listed now.
- *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations are these and the
- *     misses. Here are the misses, and the blocks that refills of mid rings brought.
+ *  1. Tiny: allocations are counted exactly, though no hit counts. Each block that enters the heap's list was counted
+ *     by a slow path: a refill knows how many it brings, and the current slab's countdown counts the frees that push
+ *     onto the list. So allocations are the blocks that entered, less those that left with their slab, less those
+ *     listed now.
+ *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations
+ *     are these and the misses. Here are the misses, and the blocks that refills of mid rings brought.
  *  3. With ACE=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
  *     tuner_missed ends that.
  *
@@ -29,8 +30,9 @@ struct ledger_row {
     uint32_t blocks_timed;   /* the lower half of `blocks` at the last of them; the thread's own */
 };
 
-/* Rows of heaps whose pages are gone. Read-modify-writes. When a thread ends, those of rings come here: so only a heap in use has
- * any. The rows of tiny classes stay in the heap, as its counters do, and whoever has the heap next goes on with them. */
+/* Rows of heaps whose pages are gone. Read-modify-writes. When a thread ends, those of rings come here: so only a heap
+ * in use has any. The rows of tiny classes stay in the heap, as its counters do, and whoever has the heap next goes on
+ * with them. */
 extern HAK_HIDDEN struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 /* Adds the heap's rows from this class on to those and clears them. */
 void ledger_close(struct ledger_row *rows, unsigned from);

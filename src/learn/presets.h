@@ -1,11 +1,11 @@
 /* Presets: named settings of tuned constants, for ACE to choose from (learn/ace.h) and for PRESET to start with.
  *
- *  1. A preset has a value for each word below, or leaves the word's default. They differ in what was measured to matter
- *     (docs/ace.md): above all in how much free memory stays resident, and for how long.
- *  2. `adapted` is the preset that was in use before, except that classes which many misses come from cut more new blocks
- *     at once and reuse full slabs later.
- *  3. A word that the user, the program or `hakmem set` has changed is theirs: presets leave the word alone. So each word is
- *     written by a compare-and-swap that expects what the last preset wrote.
+ *  1. A preset has a value for each word below, or leaves the word's default. They differ in what was measured to
+ *     matter (docs/ace.md): above all in how much free memory stays resident, and for how long.
+ *  2. `adapted` is the preset that was in use before, except that classes which many misses come from cut more new
+ *     blocks at once and reuse full slabs later.
+ *  3. A word that the user, the program or `hakmem set` has changed is theirs: presets leave the word alone. So each
+ *     word is written by a compare-and-swap that expects what the last preset wrote.
  *
  * One thread at a time applies presets (learn/tuner.c). */
 /* SPDX-License-Identifier: MIT */

@@ -28,7 +28,8 @@ struct tunables hak_tunables = {
 };
 // clang-format on
 
-/* Words that a name stands for: of a tunable without classes one, else those from `first` on that its kind of classes has. */
+/* Words that a name stands for: of a tunable without classes one, else those from `first` on that its kind of classes
+ * has. */
 struct words {
     const struct option_entry *entry; /* NULL: there is no such tunable */
     _Atomic uint32_t *first;

@@ -1,10 +1,11 @@
-/* ACE in this process: what the ledger says goes to the controller (learn/ace.h), and the preset that it chooses is applied. With
- * ACE=observe it only rates, and the preset is that of PRESET.
+/* ACE in this process: what the ledger says goes to the controller (learn/ace.h), and the preset that it chooses is
+ * applied. With ACE=observe it only rates, and the preset is that of PRESET.
  *
  *  1. Threads add what they see to shared sums at timed misses, one in LEDGER_TIMED, on their own slow path.
- *  2. The thread that finds a stretch over, or that the heap has grown or shrunk, takes the turn: it has the controller to
- *     itself while its process number is in `holder`. Nobody waits: who finds another number of the same process there leaves.
- *     A fork may copy a number in the middle of a turn; the child finds its parent's, and starts ACE anew.
+ *  2. The thread that finds a stretch over, or that the heap has grown or shrunk, takes the turn: it has the controller
+ *     to itself while its process number is in `holder`. Nobody waits: who finds another number of the same process
+ *     there leaves. A fork may copy a number in the middle of a turn; the child finds its parent's, and starts ACE
+ *     anew.
  *  3. What others show (statistics, `hakmem top`) is copied to `seen` at the end of a turn.
  *
  * With ACE=0 nothing here is called. Set while the program runs, it leaves the preset in use. */
@@ -31,8 +32,8 @@ struct tuner_seen {
 };
 extern HAK_HIDDEN struct tuner_seen hak_tuner;
 
-/* Who takes the turn: a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back. Here for a
- * test, which makes this process a child that was forked in the middle of a turn. */
+/* Who takes the turn: a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back.
+ * Here for a test, which makes this process a child that was forked in the middle of a turn. */
 extern HAK_HIDDEN _Atomic uint32_t tuner_holder;
 
 /* A miss of the class is over that began then, which is not 0 (ledger_begin). `rows` are the heap's. */
@@ -41,9 +42,11 @@ HAK_COLD void tuner_missed(struct ledger_row *rows, unsigned class_id, uint64_t 
 /* When the next turn is due, nanoseconds; 0: nothing is rated. Anybody's. */
 extern HAK_HIDDEN _Atomic uint64_t tuner_turn_ns;
 HAK_INLINE bool tuner_has_begun(void) { return load_relaxed(&tuner_turn_ns) != 0; }
-/* The heap has settled: a turn may be due while the program only frees, or ACE was set to 0 while a preset was tried. */
+/* The heap has settled: a turn may be due while the program only frees, or ACE was set to 0 while a preset was
+ * tried. */
 HAK_COLD void tuner_settled(void);
-/* The program rests, as the purger sees: what is tried would be in effect all the time, so the preset in use is played. */
+/* The program rests, as the purger sees: what is tried would be in effect all the time, so the preset in use is
+ * played. */
 void tuner_rests(void);
 
 /* One line about that for the statistics, or nothing if nothing was rated; `"learn":{…},` for the JSON. */

@@ -43,7 +43,8 @@ static void cover(struct fit_unit *u, const uint64_t used[PAGE_WORDS], unsigned 
     u->members = (uint16_t)(u->members + members);
 }
 
-/* The unit of the pages of a file. Numbers of files that fall on the same place leave one of them with units of a page each. */
+/* The unit of the pages of a file. Numbers of files that fall on the same place leave one of them with units of a page
+ * each. */
 static struct fit_unit *unit_of_file(struct fit *f, uint32_t file, const uint64_t used[PAGE_WORDS]) {
     uint32_t *known = &f->of_file[file % FIT_FILES];
     struct fit_unit *u = *known != 0 ? &f->unit[*known - 1] : NULL;
@@ -65,7 +66,8 @@ void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, co
     cover(u, used, 1);
 }
 
-/* The first unit of the first group where the unit fits, of those that were begun last: the others are the fullest. NULL: none. */
+/* The first unit of the first group where the unit fits, of those that were begun last: the others are the fullest.
+ * NULL: none. */
 static struct fit_unit *find_group(struct fit *f, const struct fit_unit *u) {
     for (unsigned i = f->groups > FIT_LOOKS ? f->groups - FIT_LOOKS : 0; i < f->groups; i++) {
         struct fit_unit *first = &f->unit[f->group[i]];

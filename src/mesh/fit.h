@@ -1,7 +1,8 @@
 /* Finds pages that fit into one, because their live blocks do not overlap (mesh.h).
  *
  *  1. A map has a bit for each grain of 16 bytes of a page, set if live blocks cover the grain.
- *  2. Pages that share memory already are one unit, because moving some of them away gives nothing back. Any other page is a unit.
+ *  2. Pages that share memory already are one unit, because moving some of them away gives nothing back. Any other page
+ *     is a unit.
  *  3. The fullest units go first, each into the first group where it fits.
  *
  * The caller owns the memory. No function here reads a page. */

@@ -40,7 +40,8 @@ struct mesh_pass {
 
 /* ---- which slabs ---- */
 
-/* Blocks that wait in the inbox are free, but nobody who looks from outside can tell them from others: slab_drain_inbox. */
+/* Blocks that wait in the inbox are free, but nobody who looks from outside can tell them from others:
+ * slab_drain_inbox. */
 static bool is_sparse(const struct slab *s) {
     unsigned blocks = size_classes[slab_class(s)].blocks;
     return blocks <= MESHED_BLOCKS_MAX && slab_used(s) <= blocks / SPARSE_SHARE;
@@ -171,8 +172,8 @@ static unsigned list_members(struct mesh_pass *p, uint32_t first, enum wanted wa
     return units;
 }
 
-/* The same of what is to be merged, whose mappings are counted then. If there may be no more mappings, the pages of files can still
- * be one. */
+/* The same of what is to be merged, whose mappings are counted then. If there may be no more mappings, the pages of
+ * files can still be one. */
 static unsigned choose_members(struct mesh_pass *p, uint32_t first) {
     unsigned units = list_members(p, first, GAINING);
     return units < 2 || meshed_add_mappings(new_mappings(p, 0)) ? units : list_members(p, first, MAPPED);
@@ -285,7 +286,8 @@ static void look(struct mesh_pass *p, struct slab *s) {
     }
 }
 
-/* Looks at the slots from `from` to before `end`. Returns where the next pass goes on; BITSET_NONE: this one looked at all. */
+/* Looks at the slots from `from` to before `end`. Returns where the next pass goes on; BITSET_NONE: this one looked at
+ * all. */
 static size_t look_at(struct mesh_pass *p, size_t from, size_t end) {
     for (size_t slot = from; (slot = space_next_active(&p->heap->pool, slot)) < end; slot++) {
         look(p, slab_of_slot(slot));

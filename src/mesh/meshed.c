@@ -41,7 +41,8 @@ static struct meshed *table(void) {
     return known;
 }
 
-/* If the slab ends meanwhile its record may hold anything there: then this is some other place of the table, which claim finds out. */
+/* If the slab ends meanwhile its record may hold anything there: then this is some other place of the table, which
+ * claim finds out. */
 static struct meshed *meshed_of(const struct slab *s) {
     PROVEN(mesh_kind, load_acquire(&s->kind)); /* pairs with meshed_close: what it wrote is there */
     return load_acquire(&meshes.table) + load_relaxed(&s->meshed) % MESHED_MAX;
@@ -107,7 +108,8 @@ static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
     return os_map(folios ? OS_FRESH_PLAIN : OS_FRESH, at, bytes) == at;
 }
 
-/* How many of the slab's pages of files are private: the program wrote to them since. 0 where the kernel does not tell. */
+/* How many of the slab's pages of files are private: the program wrote to them since. 0 where the kernel does not
+ * tell. */
 static unsigned split_pages(const struct slab *s, const struct meshed *m) {
     enum { IN_FILE = 61, IS_SWAPPED = 62, IS_PRESENT = 63 };
     uint64_t page[MESH_PAGES];
@@ -129,9 +131,9 @@ static unsigned mappings_of(const struct meshed *m) {
     return mappings;
 }
 
-/* Swaps the number of blocks, which nobody else does until the caller stores another. False: it is another by now, or the slab has
- * ended since it was looked up and the record is another slab's. `blocks` has LIVES and not ENDING, so no place is claimed that is
- * unused, or reserved for a slab that is not closed yet. */
+/* Swaps the number of blocks, which nobody else does until the caller stores another. False: it is another by now, or
+ * the slab has ended since it was looked up and the record is another slab's. `blocks` has LIVES and not ENDING, so no
+ * place is claimed that is unused, or reserved for a slab that is not closed yet. */
 static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint32_t claimed) {
     if (!PROVEN(mesh_claim, rmw_cas(&m->blocks, &blocks, claimed))) /* pairs with itself, and with meshed_close */
         return false;
@@ -141,7 +143,8 @@ static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint3
     return false;
 }
 
-/* Nobody has a block of the slab any more, whose place was m: gives the slab back, if no pass holds it, and nobody else has. */
+/* Nobody has a block of the slab any more, whose place was m: gives the slab back, if no pass holds it, and nobody else
+ * has. */
 static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
     size_t slot = slot_of(s);
     if (!claim(s, m, LIVES, ENDING))

@@ -1,9 +1,10 @@
-/* A meshed slab: a tiny slab that was closed because few of its blocks are live, and that shares pages with others (mesh.h).
+/* A meshed slab: a tiny slab that was closed because few of its blocks are live, and that shares pages with others
+ * (mesh.h).
  *
- *  1. It is a kind of its own (kinds.h). Nothing is allocated from it, and it has no list: a map has a bit for each live block.
- *     A free clears the bit and touches no page, because a write would make the page private.
- *  2. `owner` in the record is heap_of_meshed, which belongs to no thread, so no free is a hit. Threads that
- *     took it for a tiny slab push their blocks into its inbox. Whoever closes the slab writes `owner`, then reads the inbox; a
+ *  1. It is a kind of its own (kinds.h). Nothing is allocated from it, and it has no list: a map has a bit for each
+ *     live block. A free clears the bit and touches no page, because a write would make the page private.
+ *  2. `owner` in the record is heap_of_meshed, which belongs to no thread, so no free is a hit. Threads that took it
+ *     for a tiny slab push their blocks into its inbox. Whoever closes the slab writes `owner`, then reads the inbox; a
  *     sender writes the inbox, then reads `owner` (outbox.c). One sees the other.
  *  3. Whoever clears the last bit puts fresh memory in the slot's place and gives the slot to the pool.
  *
@@ -39,13 +40,13 @@ uint32_t meshed_new_file(void);
 /* Reserves a place in the table for a slab that the caller owns. Returns NULL if the table is full. */
 struct meshed *meshed_reserve(struct slab *s);
 void meshed_cancel(struct slab *s); /* gives the place back: the slab was not closed after all */
-/* Closes the slab, of which `blocks` blocks are live: block i if bit i of `live` is set. The links of its free blocks may be gone.
- * The caller then checks the inbox, and calls meshed_closed (outbox_after_close). */
+/* Closes the slab, of which `blocks` blocks are live: block i if bit i of `live` is set. The links of its free blocks
+ * may be gone. The caller then checks the inbox, and calls meshed_closed (outbox_after_close). */
 void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks);
 void meshed_closed(struct heap *h, struct slab *s);
 
-/* Holds a closed slab and copies its map: until meshed_release nobody ends the slab, and no other pass holds it. Returns NULL if
- * another pass holds it or it ends. Ends a slab that could not be ended before. */
+/* Holds a closed slab and copies its map: until meshed_release nobody ends the slab, and no other pass holds it.
+ * Returns NULL if another pass holds it or it ends. Ends a slab that could not be ended before. */
 struct meshed *meshed_hold(struct heap *h, struct slab *s, uint64_t live[MESHED_BLOCKS_MAX / 64]);
 void meshed_release(struct heap *h, struct slab *s);
 /* Gives back the memory of these pages of the slab, which have no live block. */

@@ -13,8 +13,8 @@
 #define SURVEY_AGE_MS 250
 /* Slots that a survey looks at: 0.1 to 0.5 ms. Of a larger heap it sees every n-th SuperSlab. */
 #define SURVEY_SLOTS 16384
-/* Slabs are sorted by how full they are, in 64 steps. Those up to HALF are emptied in any case: two of them make one. Those from
- * DENSE on stay, as moving seven blocks to gain the place of one is no gain. */
+/* Slabs are sorted by how full they are, in 64 steps. Those up to HALF are emptied in any case: two of them make one.
+ * Those from DENSE on stay, as moving seven blocks to gain the place of one is no gain. */
 enum { STEPS = 64, STEP_HALF = STEPS / 2, STEP_DENSE = STEPS * 7 / 8 };
 #define CALLS_PER_CLOCK 16 /* steps of the cursor: a block, or a slab that is not sparse */
 

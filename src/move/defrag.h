@@ -1,23 +1,24 @@
 /* Which blocks are worth moving. C forbids the allocator to move a block; a program that knows all pointers to it can.
  *
- *  1. A survey counts, for one class, how many slabs have how many blocks out. It then empties slabs on paper, the emptiest
- *     first, while their blocks fit into the others (or fill less than half of a slab, and so fit into few new ones). That gives
- *     the bound of the class: a slab with fewer blocks out is sparse.
- *  2. A question about a block compares its slab with the bound: a few loads. After every ASK_BEFORE_CLOCK questions about a
- *     class a heap looks at the clock, and makes a new survey if the last one is old.
+ *  1. A survey counts, for one class, how many slabs have how many blocks out. It then empties slabs on paper, the
+ *     emptiest first, while their blocks fit into the others (or fill less than half of a slab, and so fit into few new
+ *     ones). That gives the bound of the class: a slab with fewer blocks out is sparse.
+ *  2. A question about a block compares its slab with the bound: a few loads. After every ASK_BEFORE_CLOCK questions
+ *     about a class a heap looks at the clock, and makes a new survey if the last one is old.
  *  3. Dense allocations (malloc_dense in the rows of the kinds) come from slabs that are not sparse, or from new ones.
  *  4. The cursor lists the live blocks of sparse slabs, slot by slot.
  *
- * Any thread calls anything. All that is known of slabs is a guess, as other threads allocate and free meanwhile: a wrong one costs
- * a move that gains nothing, or misses one. Bounds are single words, and the last survey wins. */
+ * Any thread calls anything. All that is known of slabs is a guess, as other threads allocate and free meanwhile: a
+ * wrong one costs a move that gains nothing, or misses one. Bounds are single words, and the last survey wins. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_DEFRAG_H
 #define HAK_DEFRAG_H
 
 #include "kinds.h"
 
-/* A class's bound: low | high << 16 | edge << 32. A slab with fewer blocks out than `low` is sparse, and one with fewer than `high`
- * if its slot is at least `edge`: of slabs that are equally full the upper ones are emptied. 0: no slab is sparse. */
+/* A class's bound: low | high << 16 | edge << 32. A slab with fewer blocks out than `low` is sparse, and one with fewer
+ * than `high` if its slot is at least `edge`: of slabs that are equally full the upper ones are emptied. 0: no slab is
+ * sparse. */
 extern HAK_HIDDEN _Atomic uint64_t defrag_bounds[CLASSES];
 
 HAK_INLINE bool defrag_is_sparse(unsigned class_id, unsigned out, size_t slot) {

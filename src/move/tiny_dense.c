@@ -1,8 +1,9 @@
 /* Dense allocations of tiny blocks: the targets of moves (defrag.h).
  *
- *  1. Each heap has one dense slab for each class. Its list is its own, apart from the heap's, so that blocks which the program
- *     moves stay together, and malloc's go elsewhere.
- *  2. When the slab is full, the next one is a slab of the heap that is not sparse, then one without owner, then a new one.
+ *  1. Each heap has one dense slab for each class. Its list is its own, apart from the heap's, so that blocks which the
+ *     program moves stay together, and malloc's go elsewhere.
+ *  2. When the slab is full, the next one is a slab of the heap that is not sparse, then one without owner, then a new
+ *     one.
  *
  * Only the owning thread runs any of this on a slab. */
 /* SPDX-License-Identifier: MIT */

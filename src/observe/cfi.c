@@ -359,8 +359,8 @@ bool cfi_find(const struct os_module *module, uintptr_t address, struct cfi *cfi
 // clang-format off
 enum {
     OP_DEREF = 0x06, OP_CONST_1U = 0x08, OP_CONST_8S = 0x0f, OP_CONST_U, OP_CONST_S, OP_DUP, OP_DROP, OP_OVER,
-    OP_SWAP = 0x16, OP_AND = 0x1a, OP_MINUS = 0x1c, OP_MULTIPLY = 0x1e, OP_OR = 0x21, OP_PLUS, OP_PLUS_CONST, OP_SHIFT_LEFT,
-    OP_SHIFT_RIGHT, OP_EQUAL = 0x29, OP_GREATER_EQUAL, OP_GREATER, OP_LESS_EQUAL, OP_LESS, OP_NOT_EQUAL,
+    OP_SWAP = 0x16, OP_AND = 0x1a, OP_MINUS = 0x1c, OP_MULTIPLY = 0x1e, OP_OR = 0x21, OP_PLUS, OP_PLUS_CONST,
+    OP_SHIFT_LEFT, OP_SHIFT_RIGHT, OP_EQUAL = 0x29, OP_GREATER_EQUAL, OP_GREATER, OP_LESS_EQUAL, OP_LESS, OP_NOT_EQUAL,
     OP_LITERAL = 0x30, OP_REGISTER = 0x70, OP_BASED = 0x92
 }; /* DW_OP_* */
 // clang-format on

@@ -12,15 +12,16 @@
 #define PEAK_STEP 8 /* a peak counts as new when it is higher by an eighth */
 #define PEAK_STEP_BYTES MIB
 
-/* Any thread reads and writes these words. Each stands for itself: after reading an old value a thread dumps too early or too late. */
+/* Any thread reads and writes these words. Each stands for itself: after reading an old value a thread dumps too early
+ * or too late. */
 static struct {
     _Atomic uint32_t number;   /* dumps so far; %n in names */
     _Atomic uint32_t begun_ms; /* when the last dump began; before the first, when the program did */
     _Atomic uint64_t live_bytes,
         peak_bytes;                 /* estimates from live samples: the minimum since then; the peak until then */
     _Atomic uint64_t written_bytes; /* to all files */
-    /* Process numbers, because a child forked during a dump goes on by itself: which process is writing a dump, or 0; which one
-     * has written its last files. Each pairs with itself. */
+    /* Process numbers, because a child forked during a dump goes on by itself: which process is writing a dump, or 0;
+     * which one has written its last files. Each pairs with itself. */
     _Atomic uint32_t writer, ended;
 } dumps;
 

@@ -1,10 +1,10 @@
-/* Explains an error: in lines on standard error, and with ON_ERROR=report also in a JSON document, the file REPORT_FILE, which
- * `hakmem symbolize` and programs that gather such documents read.
+/* Explains an error: in lines on standard error, and with ON_ERROR=report also in a JSON document, the file
+ * REPORT_FILE, which `hakmem symbolize` and programs that gather such documents read.
  *
- * The document is one object with these members: "hakmem_report" (1), "error" (the first line), "address", "version", "program",
- * "pid", "process", "thread" and "thread_name"; "calls", the call stack; "allocated" and "freed", the stacks of the calls that
- * allocated and freed the block, each with "thread" and "calls", or null if unknown; and "statistics", as hak_stats_json writes
- * them, with all options.
+ * The document is one object with these members: "hakmem_report" (1), "error" (the first line), "address", "version",
+ * "program", "pid", "process", "thread" and "thread_name"; "calls", the call stack; "allocated" and "freed", the stacks
+ * of the calls that allocated and freed the block, each with "thread" and "calls", or null if unknown; and
+ * "statistics", as hak_stats_json writes them, with all options.
  *
  * The functions do not allocate. Any thread may call them, also in a signal handler. */
 /* SPDX-License-Identifier: MIT */
@@ -13,8 +13,9 @@
 
 #include "base/base.h"
 
-/* Prints what follows the line of a failure: the call stack, the stacks of the calls that allocated and freed the block at p, and
- * where the report is; if the program goes on, only the last of these and the caller of a harmless error (fail.h). */
+/* Prints what follows the line of a failure: the call stack, the stacks of the calls that allocated and freed the block
+ * at p, and where the report is; if the program goes on, only the last of these and the caller of a harmless error
+ * (fail.h). */
 void error_explain(const char *line, const void *p, bool ends, const void *caller);
 
 /* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */

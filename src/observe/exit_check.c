@@ -1,10 +1,11 @@
 /* See exit_check.h.
  *
- *  1. Live blocks of kinds that keep a canary behind each block (kinds.h, `check`): an overflow of a block that is never freed.
- *  2. The first slot behind one in use that was never used is zero, or an overflow ran on into it. Slots are used from the lowest
- *     on, so a long overflow gets there.
- *  3. Where huge blocks were freed and purged, memory is zero, or something was written there since. Reading a page that has no
- *     memory is a fault, so this ends after EXIT_HUGE_SUPERSLABS. */
+ *  1. Live blocks of kinds that keep a canary behind each block (kinds.h, `check`): an overflow of a block that is
+ *     never freed.
+ *  2. The first slot behind one in use that was never used is zero, or an overflow ran on into it. Slots are used from
+ *     the lowest on, so a long overflow gets there.
+ *  3. Where huge blocks were freed and purged, memory is zero, or something was written there since. Reading a page
+ *     that has no memory is a fault, so this ends after EXIT_HUGE_SUPERSLABS. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/exit_check.h"
 #include "base/fail.h"

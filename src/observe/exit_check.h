@@ -7,8 +7,8 @@ enum {
     EXIT_SUPERSLABS = 256,   /* are looked at, 512 MiB: some 60 us, a page of records each */
     EXIT_HUGE_SUPERSLABS = 4 /* are read, in a program that freed huge blocks: some 500 us */
 };
-/* Reports damage behind live blocks that have a canary, and writes into memory that is unused. Looks only in a program with one
- * thread. */
+/* Reports damage behind live blocks that have a canary, and writes into memory that is unused. Looks only in a program
+ * with one thread. */
 void exit_check(void);
 
 #endif

@@ -23,7 +23,8 @@ bool guard_is_live(const struct slab *s);
 
 /* ---- for reports, in signal handlers, too ---- */
 
-/* Describes a faulting access if the address is in the guard pool, as a failure's line. `how`: "read", "write" or "access". */
+/* Describes a faulting access if the address is in the guard pool, as a failure's line. `how`: "read", "write" or
+ * "access". */
 bool guard_describe(struct text *line, const void *address, const char *how);
 
 /* Who allocated or freed the block at the address. False: it is not in the guard pool, or was not freed. */

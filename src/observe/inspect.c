@@ -20,11 +20,14 @@
 F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, tables) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
-F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
+F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) \
+F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
-F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
+F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, secure_large_state) F(slab, lead_bytes) \
+F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
-F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) F(arena, brought) F(arena, slot_bytes) F(arena, limit_slots) \
+F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) F(arena, brought) F(arena, slot_bytes) \
+F(arena, limit_slots) \
 F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, ring) \
@@ -36,29 +39,42 @@ F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(tunables, word) F(tunables, of_class) \
-F(tuner_seen, rounds) F(tuner_seen, in_use) F(tuner_seen, best) F(tuner_seen, switches) F(tuner_seen, changes) F(tuner_seen, ns) F(tuner_seen, saved_ns) \
+F(tuner_seen, rounds) F(tuner_seen, in_use) F(tuner_seen, best) F(tuner_seen, switches) F(tuner_seen, changes) \
+F(tuner_seen, ns) F(tuner_seen, saved_ns) \
 F(tuner_seen, spent_ns) F(tuner_seen, elo) F(tuner_seen, deviation) F(tuner_seen, matches) F(tuner_seen, kept_us) \
 F(fork_page, purger) F(inspect, purge_wanted) \
-F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
-F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
+F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) \
+F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
+F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) \
+F(profile_sample, estimated_objects) \
 F(profile_sample, stack) F(profile_sample, birth_ms) \
-F(profile, arenas) F(profile_arena, name) F(profile_stack, arena) F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) F(profile_stack, lifetimes) F(profile_stack, callers) \
+F(profile, arenas) F(profile_arena, name) F(profile_stack, arena) F(profile_stack, depth) F(profile_stack, allocated) \
+F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) \
+F(profile_stack, lifetimes) F(profile_stack, callers) \
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
-F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
+F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) \
+F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) S(profile_sample) S(python_code)
+#define SIZES(S) \
+S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) \
+S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) \
+S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
-C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
-C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_PACKED) C(KIND_SECURE_SMALL) C(KIND_SECURE_LARGE) C(KIND_IN_ARENA) \
+C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) \
+C(RING_CLASSES) \
+C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_PACKED) C(KIND_SECURE_SMALL) \
+C(KIND_SECURE_LARGE) C(KIND_IN_ARENA) \
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(BLOCK_LAZY) C(PAGES_LAZY) C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
-C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(PRESET_COUNT) C(HAK_IS_CHECKED) \
+C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) \
+C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(PRESET_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
-C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PROFILE_ARENAS) C(PYTHON_CODES)
+C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PROFILE_ARENAS) \
+C(PYTHON_CODES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},

@@ -5,10 +5,10 @@
  *  2. All the rest is plain tables: `facts` gives by name the places of the structs' fields and the values of the
  *     constants, `places` gives the addresses of the tables. So the reader has no second copy of the layout.
  *  3. To ask for something, the reader writes one word: `purge_wanted`, or an option's value. Then it adds 1 to the
- *     profile's `asked`. A thread looks at that in its next allocation that is not a hit of alloc.h (a ring's hit looks,
- *     too); a parked purger looks when its word changes and its wait is interrupted. A thread has purged when its heap's
- *     `purge_seen` equals `purge_wanted`. There is no purger to wait for if `fork_page` is NULL or its `purger` is PURGER_NONE: a program that sleeps then
- *     does nothing until it allocates.
+ *     profile's `asked`. A thread looks at that in its next allocation that is not a hit of alloc.h (a ring's hit
+ *     looks, too); a parked purger looks when its word changes and its wait is interrupted. A thread has purged when
+ *     its heap's `purge_seen` equals `purge_wanted`. There is no purger to wait for if `fork_page` is NULL or its
+ *     `purger` is PURGER_NONE: a program that sleeps then does nothing until it allocates.
  *
  * INSPECT_VERSION changes when the meaning of a fact does. */
 /* SPDX-License-Identifier: MIT */

@@ -3,8 +3,9 @@
  *
  *  1. A probe is a nop in a function of its own, described by an ELF note (.note.stapsdt), and a semaphore, which the
  *     kernel raises while somebody has a breakpoint there.
- *  2. The first semaphore lies in the word by which heaps see that samples are wanted (profile.h). So a tracer that attaches to
- *     otel_memory:alloc starts sampling, every PROFILE_BYTES unless a profile has begun, and one that detaches ends it.
+ *  2. The first semaphore lies in the word by which heaps see that samples are wanted (profile.h). So a tracer that
+ *     attaches to otel_memory:alloc starts sampling, every PROFILE_BYTES unless a profile has begun, and one that
+ *     detaches ends it.
  *  3. The arguments are in the registers in which a function gets them, because that profiler does not look up in the
  *     note where they are.
  *
@@ -19,7 +20,8 @@
  * a block of its size is sampled. Called while hak_profile.alloc_tracers is not 0. */
 void probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
 
-/* A sampled block is being freed. Frees of other blocks have no probe. Called while hak_profile.free_tracers is not 0. */
+/* A sampled block is being freed. Frees of other blocks have no probe. Called while hak_profile.free_tracers is not
+ * 0. */
 void probe_free(const void *block);
 
 #endif

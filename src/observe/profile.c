@@ -218,8 +218,8 @@ static void mark_add(struct profile_stack *s, uint64_t bytes) {
     rmw_add(&hak_profile.mark, 1);
 }
 
-/* The calls that led here; behind them the words of Python's frames (python.h). These are found first, so that deep calls
- * in C leave room for them. */
+/* The calls that led here; behind them the words of Python's frames (python.h). These are found first, so that deep
+ * calls in C leave room for them. */
 static unsigned capture(uintptr_t *callers) {
     unsigned frames = option(OPT_PROFILE_PYTHON) ? python_capture(callers, PYTHON_FRAMES) : 0;
     uintptr_t *last = callers + PROFILE_CALLERS - frames;

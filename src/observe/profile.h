@@ -1,16 +1,18 @@
 /* The heap profile: what was sampled, by call stack. The program reads it, and other processes may at any moment.
  *
- *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers, the arena's name
- *     and the totals of what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
- *  2. Samples: the live ones, found by the block's address, in levels of which each is twice as large as the last, so that few
- *     samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by storing its address.
- *  3. The high-water mark: what each stack held when the live samples stood for most. The mark has a number, which goes up when
- *     they stand for more. A stack that changes while they stand for less first keeps what it holds, with the number, unless
- *     it has; one that has not kept anything for the newest number has not changed since the mark.
+ *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers, the arena's
+ *     name and the totals of what was sampled there, allocated and freed, with estimates: a sample whose chance was p
+ *     stands for 1 / p objects.
+ *  2. Samples: the live ones, found by the block's address, in levels of which each is twice as large as the last, so
+ *     that few samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by storing its
+ *     address.
+ *  3. The high-water mark: what each stack held when the live samples stood for most. The mark has a number, which goes
+ *     up when they stand for more. A stack that changes while they stand for less first keeps what it holds, with the
+ *     number, unless it has; one that has not kept anything for the newest number has not changed since the mark.
  *  4. Nothing waits, so a fork or a signal at any point leaves at most an entry that nobody uses.
  *
- * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no place are
- * dropped and counted. Any thread calls anything. */
+ * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no
+ * place are dropped and counted. Any thread calls anything. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
@@ -66,14 +68,15 @@ struct profile_sample {
 };
 
 struct profile {
-    /* Who wants samples, and whether there is anything else to look at. A heap sees any change with one load of the word, at hits
-     * of rings, too. Each part is written by itself. */
+    /* Who wants samples, and whether there is anything else to look at. A heap sees any change with one load of the
+     * word, at hits of rings, too. Each part is written by itself. */
     union {
         _Atomic uint64_t wanted;
         struct {
             /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
             _Atomic uint32_t wanted_bytes;
-            /* tracers that listen to the probes. The kernel counts: these two are the semaphores that probes.c describes */
+            /* tracers that listen to the probes. The kernel counts: these two are the semaphores that probes.c
+             * describes */
             volatile uint16_t alloc_tracers;
             _Atomic uint16_t asked; /* another process adds 1 after it has asked for something: see inspect.h */
         };
@@ -99,8 +102,8 @@ void profile_want(uint64_t bytes);
 /* Mean bytes between samples, as the profile wants them, or else a tracer of the probes; 0: nobody does. */
 uint32_t profile_interval(void);
 
-/* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has room for
- * PROFILE_CALLERS, too many for a small stack. False: there was no place. */
+/* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has
+ * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. */
 bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers);
 /* Removes a block that is about to be freed, if it is in the profile. */
 void profile_remove(const void *p);
@@ -114,7 +117,8 @@ size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 
-/* Writes the profile to a file, named as text_open_output does, and says how large that is. False: the file cannot be opened. */
+/* Writes the profile to a file, named as text_open_output does, and says how large that is. False: the file cannot be
+ * opened. */
 bool profile_write(const char *pattern, enum output_name name, uint64_t number, const char *moment, uint64_t *bytes);
 
 #endif

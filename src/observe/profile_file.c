@@ -7,8 +7,8 @@
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
  *  3. "peak OBJECTS BYTES" after a stack's line: what was live of it when the program held most.
  *     "arena NAME" after that: the stack's blocks are in an arena of this name, in hexadecimal digits.
- *  4. "python NUMBER MINOR LINE NAME FILE LINES" for each code that words of Python's frames lead to (python.h): the version is
- *     3.MINOR; in hexadecimal digits what it is called, its file, and its table of lines.
+ *  4. "python NUMBER MINOR LINE NAME FILE LINES" for each code that words of Python's frames lead to (python.h): the
+ *     version is 3.MINOR; in hexadecimal digits what it is called, its file, and its table of lines.
  *  5. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */

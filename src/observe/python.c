@@ -7,7 +7,8 @@
 
 struct python hak_python;
 
-/* The interpreter's own symbols, if there is one. The function, of its stable interface, reads a thread-local variable. */
+/* The interpreter's own symbols, if there is one. The function, of its stable interface, reads a thread-local
+ * variable. */
 extern void *PyGILState_GetThisThreadState(void) HAK_WEAK;
 extern const unsigned long Py_Version HAK_WEAK; /* since 3.11 */
 extern char PyIter_Send[] HAK_WEAK;             /* since 3.10 */
@@ -153,7 +154,8 @@ static void learn(struct python_code *known, const struct python_layout *l, uint
     store_release(&known->text, text);
 }
 
-/* The number of a code object; PYTHON_CODES: no room. Another one at the same address has other members, so another hash. */
+/* The number of a code object; PYTHON_CODES: no room. Another one at the same address has other members, so another
+ * hash. */
 static uint32_t number_of(const struct python_layout *l, uintptr_t code) {
     uint64_t hash = mix_bits(code ^ number_at(code + l->first_line));
     hash = mix_bits(hash + word_at(code + l->name));

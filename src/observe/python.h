@@ -2,12 +2,14 @@
  *
  *  1. CPython's own function finds the state of the calling thread. From there we follow the frames, innermost first.
  *  2. Each frame becomes one word: the number of its code object, and the instruction that it has reached.
- *  3. The name, file and line table of a code object are copied when it is first seen, because the object may be gone when somebody
- *     reads the profile. Entries are added but never removed. The `hakmem` command turns instructions into lines.
+ *  3. The name, file and line table of a code object are copied when it is first seen, because the object may be gone
+ *     when somebody reads the profile. Entries are added but never removed. The `hakmem` command turns instructions
+ *     into lines.
  *
- * Works with CPython 3.9 to 3.13 if the interpreter was there when the program started; other versions yield no frames. Never
- * allocates and takes no lock. Before it reads the interpreter's memory it asks the kernel whether that is readable. Any thread may
- * call it, with or without the interpreter's lock, because a thread's frames change only while the thread itself runs. */
+ * Works with CPython 3.9 to 3.13 if the interpreter was there when the program started; other versions yield no frames.
+ * Never allocates and takes no lock. Before it reads the interpreter's memory it asks the kernel whether that is
+ * readable. Any thread may call it, with or without the interpreter's lock, because a thread's frames change only while
+ * the thread itself runs. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_PYTHON_H
 #define HAK_PYTHON_H
@@ -27,8 +29,8 @@ enum {
 
 struct python_code {
     _Atomic uint64_t hash; /* identifies the code object; 0: the entry is unused. Pairs with itself */
-    _Atomic(char *)
-        text; /* name, file and lines in a row; NULL: not copied yet, or no room. Pairs with itself; publishes the rest */
+    /* Name, file and lines in a row; NULL: not copied yet, or no room. Pairs with itself; publishes the rest. */
+    _Atomic(char *) text;
     uint32_t name_bytes, file_bytes; /* UTF-8 */
     uint32_t lines_bytes;
     uint32_t first_line;
@@ -44,7 +46,8 @@ extern HAK_HIDDEN struct python hak_python;
 /* The table that begins at `codes`. */
 #define PYTHON_TABLE_BYTES (PYTHON_CODES * sizeof(struct python_code) + PYTHON_TEXT_BYTES)
 
-/* Stores the words of the calling thread's frames, innermost first, and returns how many: at most `max`. hak_python.codes must be set. */
+/* Stores the words of the calling thread's frames, innermost first, and returns how many: at most `max`.
+ * hak_python.codes must be set. */
 unsigned python_capture(uintptr_t *words, unsigned max);
 
 #endif

@@ -25,8 +25,8 @@ static bool find_name(struct room *room, const struct os_module *module, uintptr
 
 /* ---- which calls are the library's ---- */
 
-/* Is it one of the library's functions? Where these are linked into a program, it is known by its name: that of one which
- * programs call, or to which such a one may have jumped. A compiler may have put ".part.0" behind it. */
+/* Is it one of the library's functions? Where these are linked into a program, it is known by its name: that of one
+ * which programs call, or to which such a one may have jumped. A compiler may have put ".part.0" behind it. */
 static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
@@ -129,8 +129,8 @@ static void put_call(struct room *room, struct output *output, uintptr_t address
     put_json(output->json, room, &module, path, address);
 }
 
-/* The calls outside the library. `code`: where a signal interrupted the program; what the signal's handler called is left out.
- * The addresses shown are in the calls, not behind them: there the next line of the source may begin. */
+/* The calls outside the library. `code`: where a signal interrupted the program; what the signal's handler called is
+ * left out. The addresses shown are in the calls, not behind them: there the next line of the source may begin. */
 static void put_calls(struct output *output, const uintptr_t *callers, unsigned depth, uintptr_t code) {
     struct room *room = scratch_take();
     if (room == NULL)

@@ -1,5 +1,5 @@
-/* What follows the line of a failure: in which process and thread, and which calls led there. Any thread, in a signal handler,
- * too; nothing allocates. */
+/* What follows the line of a failure: in which process and thread, and which calls led there. Any thread, in a signal
+ * handler, too; nothing allocates. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_REPORT_H
 #define HAK_REPORT_H
@@ -8,18 +8,19 @@
 
 enum { REPORT_CALLERS = 32 };
 
-/* "hakmem:   in process 12 (server), thread 14 (worker)", then the program's calls that led here. `code`: where a signal
- * interrupted the program; 0: in a call of the program's. Nothing in a sandbox, which may end the program sooner. */
+/* "hakmem:   in process 12 (server), thread 14 (worker)", then the program's calls that led here. `code`: where a
+ * signal interrupted the program; 0: in a call of the program's. Nothing in a sandbox, which may end the program
+ * sooner. */
 void report_here(uintptr_t code);
-/* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or, without
- * a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". */
+/* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or,
+ * without a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". */
 void report_calls(const uintptr_t *callers, unsigned depth);
 /* One such line without the name, for a program that goes on: asks nothing of the kernel but to write. */
 void report_caller(uintptr_t caller);
 
-/* The same for a JSON document: members of an object, "pid", "process", "thread", "thread_name" and "calls"; and the elements of
- * an array of calls, each with "address", and as far as they are known "function", "function_offset", "path", "offset" (as
- * `hakmem symbolize` wants it) and "build_id". */
+/* The same for a JSON document: members of an object, "pid", "process", "thread", "thread_name" and "calls"; and the
+ * elements of an array of calls, each with "address", and as far as they are known "function", "function_offset",
+ * "path", "offset" (as `hakmem symbolize` wants it) and "build_id". */
 void report_json_here(struct text *t, uintptr_t code);
 void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth);
 

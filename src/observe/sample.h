@@ -61,7 +61,8 @@ bool sample_is_far_in_class(struct heap *h, unsigned class_id);
 /* Called when the current slab's countdown ends. True: it ended early, for sampling, and the slab needs nothing yet. */
 bool sample_countdown_ended(struct heap *h, unsigned class_id);
 
-/* The rest only while there is sampling. The heap's list now holds `blocks`, or SAMPLE_UNCOUNTED, and the countdown was set. */
+/* The rest only while there is sampling. The heap's list now holds `blocks`, or SAMPLE_UNCOUNTED, and the countdown was
+ * set. */
 void sample_cut(struct heap *h, unsigned class_id, unsigned blocks);
 /* The list came from a slab that became current. A call of sample_cut or sample_handed_out follows. */
 void sample_made_current(struct heap *h, unsigned class_id, unsigned blocks);

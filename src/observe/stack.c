@@ -147,8 +147,8 @@ HAK_STRAY static bool follows_call(uintptr_t code) {
            is_call((const uint8_t *)(code - CALL_BYTES));
 }
 
-/* Steps by the frame pointer, which just-in-time compilers keep, if the stack looks like one that has it: not far above the
- * stack pointer lies an address that follows a call. */
+/* Steps by the frame pointer, which just-in-time compilers keep, if the stack looks like one that has it: not far above
+ * the stack pointer lies an address that follows a call. */
 HAK_NOINLINE static bool step_by_pointer(struct frame *f) {
     uintptr_t at = f->registers[REGISTER_FRAME], pointer, code;
     if (at - f->registers[REGISTER_STACK] > POINTER_FAR_BYTES || !cfi_load(at, &pointer) ||

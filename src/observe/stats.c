@@ -1,4 +1,5 @@
-/* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
+/* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are
+ * resident. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/stats.h"
 #include "arena/arena_record.h"
@@ -71,8 +72,8 @@ static void stats_add_span(struct heap_figures *f, size_t resident, size_t out, 
     f->partly_used_slabs += (int64_t)(resident - live - held - lazy);
 }
 
-/* Free blocks of a class that count as out in their slabs are a thread's. The lists are read while they change, so there may seem
- * to be more of them than is out. */
+/* Free blocks of a class that count as out in their slabs are a thread's. The lists are read while they change, so
+ * there may seem to be more of them than is out. */
 static void move_to_caches(struct heap_figures *f, unsigned class_id, size_t bytes) {
     int64_t held = (int64_t)min_size(bytes, (size_t)f->live);
     f->live -= held;
@@ -145,8 +146,8 @@ static void add_row(struct stats_row *row, const struct ledger_row *from) {
     row->ns += load_relaxed(&from->ns);
 }
 
-/* Frees into a heap's current slab, or NULL, that no slow path has counted yet. They are read while they change: what cannot be is
- * left out. */
+/* Frees into a heap's current slab, or NULL, that no slow path has counted yet. They are read while they change: what
+ * cannot be is left out. */
 static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
     struct slab seen;
     if (current == NULL)

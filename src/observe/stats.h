@@ -1,8 +1,8 @@
 /* What the heap consists of, as text and JSON. Reads the tables that are there anyway; costs nothing until asked.
  *
- * The terms are additive, and none is negative: what is resident in the region's mappings (as the kernel tells, page by page) is
- * split by what the slab records say lies there. What the program holds and never touched is not resident, so it is no term.
- * Any thread may ask; while others run, figures are recent ones. */
+ * The terms are additive, and none is negative: what is resident in the region's mappings (as the kernel tells, page by
+ * page) is split by what the slab records say lies there. What the program holds and never touched is not resident, so
+ * it is no term. Any thread may ask; while others run, figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_STATS_H
 #define HAK_STATS_H
@@ -12,8 +12,8 @@
 #include "pool.h"
 
 // clang-format off
-/* X(name, label, help): the terms of the sum, in bytes. The name is what the field of the figures and the JSON's key are called; label
- * and help are the text's. `./hak doc` copies the table for the command and the README. */
+/* X(name, label, help): the terms of the sum, in bytes. The name is what the field of the figures and the JSON's key
+ * are called; label and help are the text's. `./hak doc` copies the table for the command and the README. */
 #define TERMS(X) \
 X(live,              "live",               "blocks the program holds, rounding included") \
 X(partly_used_slabs, "partly used slabs",  "free blocks beside live ones") \
@@ -61,19 +61,19 @@ struct heap_figures {
     } pages;
     char text[4096];
 };
-/* The figures lie in memory of their own (scratch.h): they are too large for a stack. NULL: there is no memory, as a line on the
- * standard error says. Each begin is followed by an end. `asks`: the kernel, which pages are resident, at which a sandbox may end the
- * program; else every page of a resident slot counts. */
+/* The figures lie in memory of their own (scratch.h): they are too large for a stack. NULL: there is no memory, as a
+ * line on the standard error says. Each begin is followed by an end. `asks`: the kernel, which pages are resident, at
+ * which a sandbox may end the program; else every page of a resident slot counts. */
 struct heap_figures *stats_begin(bool asks);
 void stats_end(struct heap_figures *f);
 
 void stats_print(int fd, bool asks);
 size_t stats_json(char *buffer, size_t bytes);
-void stats_put_json(struct text *t);     /* "null" without memory for the figures */
+void stats_put_json(struct text *t);      /* "null" without memory for the figures */
 size_t stats_xml(struct heap_figures *f); /* for malloc_info: into its text; the length */
 
-/* Statistics as STATS and STATS_FILE want them: stats_init keeps a descriptor from the start; stats_write returns how large
- * the file is, 0 if there is none. */
+/* Statistics as STATS and STATS_FILE want them: stats_init keeps a descriptor from the start; stats_write returns how
+ * large the file is, 0 if there is none. */
 void stats_init(void);
 uint64_t stats_write(enum output_name name, uint64_t number);
 

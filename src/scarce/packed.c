@@ -1,11 +1,11 @@
 /* Packed: blocks of more than 4 KiB while memory is scarce. Other kinds round to a class, to slots, to SuperSlabs, and
  * lose up to half of what a limit allows.
  *
- *  1. A packed slot is cut into 64 pieces of 1 KiB. A block is a run of pieces, wherever it begins, and goes on into the
- *     next slots and SuperSlabs.
- *  2. A search goes over all slots, from the lowest: it may use what is free in packed slots, and slots that nobody has,
- *     which become packed ones. The first run that is long enough is claimed slot by slot. Only where there is none the
- *     pool grows.
+ *  1. A packed slot is cut into 64 pieces of 1 KiB. A block is a run of pieces, wherever it begins, and goes on into
+ *     the next slots and SuperSlabs.
+ *  2. A search goes over all slots, from the lowest: it may use what is free in packed slots, and slots that nobody
+ *     has, which become packed ones. The first run that is long enough is claimed slot by slot. Only where there is
+ *     none the pool grows.
  *  3. `free` in a slot's pack is the truth. Whoever holds pieces writes their bits of the other words, so the end of a
  *     block is known as long as the block lives.
  *  4. A slot whose pieces are all free goes back to the pool: a compare-and-swap from all to none, and who does that

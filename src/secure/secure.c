@@ -325,7 +325,8 @@ HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, stru
     quarantine(h, slab_class(s), e);
 }
 
-/* The stack is noted after the block's checks, whose reports show who freed it before, and before anybody can take the block. */
+/* The stack is noted after the block's checks, whose reports show who freed it before, and before anybody can take the
+ * block. */
 HAK_NOINLINE static void free_traced(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
     size_t bytes;

@@ -95,8 +95,8 @@ HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t by
 enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
 /* What an address is. */
 enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
-/* Whether a block of `bytes` may be freed as one of `claimed`: as it was asked for, or, from pvalloc, before rounding. No operator
- * rounds: for those, `exactly`. */
+/* Whether a block of `bytes` may be freed as one of `claimed`: as it was asked for, or, from pvalloc, before rounding.
+ * No operator rounds: for those, `exactly`. */
 HAK_INLINE bool secure_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     size_t page = os_page_bytes();
     return claimed == bytes ||

@@ -53,8 +53,8 @@ void secure_check_free(struct secure_entry e, size_t block_bytes);
 void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
 /* The same for the blocks of a free span that is still resident. The caller must hold the span. */
 void secure_check_span(size_t slot, unsigned order);
-/* Checks all blocks of a slab, which no other thread may use meanwhile: the canaries of live ones, and that free ones are zero.
- * Returns the size of what it looked at in bytes. */
+/* Checks all blocks of a slab, which no other thread may use meanwhile: the canaries of live ones, and that free ones
+ * are zero. Returns the size of what it looked at in bytes. */
 size_t secure_check_slab(struct secure_span *span, unsigned c);
 
 #endif

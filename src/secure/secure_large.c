@@ -39,8 +39,8 @@
 #define TOUCHED_MAX 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones do not wait: addresses may be limited */
 
-/* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a record out of
- * it holds that block. */
+/* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a
+ * record out of it holds that block. */
 static HAK_APART struct {
     _Atomic(struct slab *) random[QUARANTINE_PLACES], ring[QUARANTINE_PLACES]; /* the quarantine's two parts */
     _Atomic uint32_t ring_at;                                                  /* places of the ring taken so far */
@@ -186,7 +186,8 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     return secure_trace(block_of(s), STACK_ALLOCATED);
 }
 
-/* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits, an arena's too, and uses addresses. */
+/* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits, an arena's too, and uses
+ * addresses. */
 static bool huge_pages_pay(const struct heap *h, size_t bytes) {
     return bytes >= SUPERSLAB_BYTES && h->pool.arena == 0 && are_touched(bytes) &&
            option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() && !limits_set() && !hak_region.window;
@@ -348,7 +349,8 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     rings_shrink(h);
 }
 
-/* The quarantine takes the block, which is the process's then. A child of fork may have seen the state before the canary. */
+/* The quarantine takes the block, which is the process's then. A child of fork may have seen the state before the
+ * canary. */
 static bool secure_large_drop(struct heap *h, struct slab *s) {
     uint8_t live = BLOCK_LIVE;
     if (!rmw_cas(&s->secure_large_state, &live, BLOCK_FREE))

@@ -58,8 +58,8 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
 }
 
 /* As in mid.c: another thread may have reused the slot for a slab of another class meanwhile. Our offer would then hide
- * that slab's offer, so we offer again. The same if the slab's arena has ended: either the end sees our offer and makes it the
- * process's, or we see the end. */
+ * that slab's offer, so we offer again. The same if the slab's arena has ended: either the end sees our offer and makes
+ * it the process's, or we see the end. */
 static void secure_slab_offer(struct slab *s) {
     const struct superslab *ss = superslab_at(slot_of(s) / SUPERSLAB_SLOTS);
     unsigned c;
@@ -105,8 +105,8 @@ static uint32_t taken_blocks(const struct secure_span *span, unsigned c) {
     return blocks_of(c) - free;
 }
 
-/* Whoever has reserved blocks of the slab by an old hint, without knowing that it is an arena's, has taken none yet: so more are
- * held than taken. */
+/* Whoever has reserved blocks of the slab by an old hint, without knowing that it is an arena's, has taken none yet: so
+ * more are held than taken. */
 bool secure_slab_drop(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (s->first_offset != 0)

@@ -19,8 +19,8 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
 /* Returns the blocks of all `entries` to their slabs; the array is overwritten. If a block's slab no longer exists, two
  * threads must have freed the block at the same moment, even if another slab has taken the place. */
 void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n);
-/* The slab's arena ends: checks all blocks and gives the span back, whatever is still allocated. The slab stays if a thread outside is
- * at it. False: its SuperSlab stays cut. */
+/* The slab's arena ends: checks all blocks and gives the span back, whatever is still allocated. The slab stays if a
+ * thread outside is at it. False: its SuperSlab stays cut. */
 bool secure_slab_drop(struct heap *h, struct slab *s);
 /* Ends a heap's claim to the slab, so that others may take blocks from it. */
 void secure_slab_unclaim(struct secure_span *span, unsigned c);

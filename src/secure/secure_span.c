@@ -43,7 +43,8 @@ struct region_range span_table(void) {
                                  begin != NULL ? load_relaxed(&hak_region_use.superslabs) * table_row_bytes() : 0};
 }
 
-/* The reservation begins and ends with a guard. Its beginning is in core dumps, what is in use of it and what is not. */
+/* The reservation begins and ends with a guard. Its beginning is in core dumps, what is in use of it and what is
+ * not. */
 static bool reserve_table(void) {
     size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
     char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
@@ -99,8 +100,8 @@ static size_t set_with(size_t superslab, unsigned order) {
     return set_of_node(SET_SECURE + order, superslab_node(superslab));
 }
 
-/* Called by whoever has changed the word. Those of arenas are in no set. An arena that ends clears its number before it reads the
- * word, so one of the two adds the SuperSlab. */
+/* Called by whoever has changed the word. Those of arenas are in no set. An arena that ends clears its number before it
+ * reads the word, so one of the two adds the SuperSlab. */
 static void add_to_set(size_t superslab, unsigned order) {
     if (likely(superslab_arena(superslab) == 0))
         bitset_add(&hak_region.sets, set_with(superslab, order), superslab);
@@ -172,8 +173,8 @@ static bool clear_superslab(size_t superslab) {
     return true;
 }
 
-/* Returns the number of the new SuperSlab; BITSET_NONE: no memory. An arena does not count it, but the spans that it takes: so
- * the SuperSlab comes from the process, by the heap of the thread itself. */
+/* Returns the number of the new SuperSlab; BITSET_NONE: no memory. An arena does not count it, but the spans that it
+ * takes: so the SuperSlab comes from the process, by the heap of the thread itself. */
 static size_t cut_superslab(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
     uint32_t arena = h->pool.arena;
@@ -303,8 +304,8 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. Of an arena's
- * none stays resident, and the SuperSlab stays the arena's. */
+/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. Of an
+ * arena's none stays resident, and the SuperSlab stays the arena's. */
 static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);

@@ -2,7 +2,8 @@
  *
  *  1. A SuperSlab is cut into spans of one size: 1, 2, 4 or 8 slots (order 0 to 3), with a guard slot before every span
  *     and one behind the last. Only spans that are in use or still resident are accessible. Spans are taken at random,
- *     resident ones first. Where addresses were limited at the start there are no guards, and spans of one slot have two.
+ *     resident ones first. Where addresses were limited at the start there are no guards, and spans of one slot have
+ *     two.
  *  2. The SuperSlab's word (struct superslab, `secure`) tells which spans are free and which of those are resident.
  *     Free resident spans are bounded as the pool's EMPTY slots are.
  *  3. An arena's SuperSlabs are cut in the same way, and are found through the arena's list instead of the sets.
@@ -85,7 +86,8 @@ typedef void span_visitor(size_t slot, unsigned order);
 /* Takes a span for a slab of the class, with all bytes zero. Returns its first slot's number; BITSET_NONE: no
  * memory. */
 size_t span_take(struct heap *h, unsigned c);
-/* Gives a span back, which must be zero again, unless it is an arena's. `check` sees each span before its memory goes. */
+/* Gives a span back, which must be zero again, unless it is an arena's. `check` sees each span before its memory
+ * goes. */
 void span_give(struct heap *h, size_t slot, unsigned order, span_visitor *check);
 /* The SuperSlab, which was an arena's, is the process's now, with the spans that are in use. */
 void span_left_arena(struct heap *h, size_t superslab);
@@ -98,7 +100,8 @@ size_t spans_resident_bound(size_t waiting, unsigned share);
 /* Calls `visit` for each free span that is resident, and holds the span meanwhile. With `purge` the span is purged
  * then. Returns how many slots were purged. */
 size_t span_visit_free(span_visitor *visit, bool purge);
-/* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MAX, plus its own); BITSET_NONE. */
+/* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MAX, plus its own);
+ * BITSET_NONE. */
 size_t span_next(size_t from);
 /* The table's entry for a span, and the slab record that an entry belongs to. */
 struct secure_span *span_at(size_t superslab, unsigned index);

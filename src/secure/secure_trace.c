@@ -26,8 +26,8 @@ struct stack {
 };
 
 struct trace {
-    /* a block's last allocation and free; 0: not known. Each pairs with itself: a word tells all there is to know, and the stack
-     * it names was published before */
+    /* a block's last allocation and free; 0: not known. Each pairs with itself: a word tells all there is to know, and
+     * the stack it names was published before */
     _Atomic uint64_t word[1 << PLACE_BITS][STACK_EVENTS];
     struct stack stack[STACKS];     /* constant once the index leads there, or a word does */
     _Atomic uint32_t index[PLACES]; /* numbers of stacks, by hash; 0: none. Pairs with itself, for the stack */
@@ -110,7 +110,8 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
     if (unlikely(t == NULL))
         return p;
     uint32_t number = 0, place;
-    /* Else nothing here is the thread's alone, or libc allocates for a thread that malloc starts, on what may be a small stack. */
+    /* Else nothing here is the thread's alone, or libc allocates for a thread that malloc starts, on what may be a
+     * small stack. */
     if (likely(h != NULL && h->number != HEAP_NONE && !h->pool.in_start))
         number = number_of(t, h->sample.callers, stack_capture(h->sample.callers, CALLERS));
     uint64_t word = trace_word_of(region_offset(p), &place);

@@ -1,12 +1,13 @@
 /* Who allocated and who freed secure mode's blocks, for reports (SECURE_STACKS=1).
  *
- *  1. The last allocation and the last free of a block are one word each: the stack's number, the thread, and what tells the
- *     block from all others whose words have the same place. So a word is whole whoever writes or reads at the same time, and
- *     says nothing of another block: a block whose place was taken is one whose stacks are not known.
- *  2. Neighbouring blocks have neighbouring places, so few blocks touch few pages. In each 16 MiB of the region, the places of
- *     all blocks differ.
- *  3. Stacks are kept once each, found by hash, and never changed or removed. When there is no room for another, blocks that
- *     come from there have none.
+ *  1. The last allocation and the last free of a block are one word each: the stack's number, the thread, and what
+ *     tells the block from all others whose words have the same place. So a word is whole whoever writes or reads at
+ *     the same time, and says nothing of another block: a block whose place was taken is one whose stacks are not
+ *     known.
+ *  2. Neighbouring blocks have neighbouring places, so few blocks touch few pages. In each 16 MiB of the region, the
+ *     places of all blocks differ.
+ *  3. Stacks are kept once each, found by hash, and never changed or removed. When there is no room for another, blocks
+ *     that come from there have none.
  *
  * The memory is a mapping of fixed size, made when the first block is noted and touched as it fills. Any thread calls
  * anything; nothing waits. */

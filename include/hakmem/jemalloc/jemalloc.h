@@ -1,8 +1,8 @@
 /* The names of jemalloc that Redis (to 8.0) and Valkey (to 8.0) use, for a build of theirs against HAKMEM with active
  * defragmentation: -DUSE_JEMALLOC -I<prefix>/include/hakmem, linked with -lhakmem. See docs/compaction.md.
  *
- * je_mallctl knows what they ask for: epoch, stats.*, arenas.*, arena.<i>.purge, background_thread. All else is ENOENT. Figures are
- * as of the last epoch in the same source file. One thread at a time calls je_mallctl. */
+ * je_mallctl knows what they ask for: epoch, stats.*, arenas.*, arena.<i>.purge, background_thread. All else is ENOENT.
+ * Figures are as of the last epoch in the same source file. One thread at a time calls je_mallctl. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_JEMALLOC_H
 #define HAKMEM_JEMALLOC_H
