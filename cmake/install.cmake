@@ -19,6 +19,7 @@ file(RELATIVE_PATH HAKMEM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so t
 configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-install(FILES docs/block.py docs/heaps.gdb cli/assets/grafana.json DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem COMPONENT tools)
+install(FILES docs/block.py docs/heaps.gdb cli/assets/grafana.json DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem
+  COMPONENT tools)
 configure_file(cmake/install_command.cmake.in ${PROJECT_BINARY_DIR}/install_command.cmake @ONLY)
 install(SCRIPT ${PROJECT_BINARY_DIR}/install_command.cmake COMPONENT tools)

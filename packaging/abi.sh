@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the library's binary interface with the one that packaging/abi keeps: the exported symbols, their versions and
-# the types of the calls in hakmem.h.
+# Compares the library's binary interface with the one that packaging/abi keeps: the exported symbols, their versions
+# and the types of the calls in hakmem.h.
 #
 #   abi.sh [FILE]     with FILE, if it is named     abi.sh --write     keeps the present one instead
 # SPDX-License-Identifier: MIT

@@ -5,8 +5,8 @@
 #                                            packages.sh built, the recipes, and the checksums of all
 #   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarball there
 #   release.sh verify VERSION DIRECTORY      checks the signature, and the checksums of all
-# HAKMEM_SIGNING_KEY names the file of an SSH key whose public half packaging/allowed_signers has; make then signs the checksums.
-# Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
+# HAKMEM_SIGNING_KEY names the file of an SSH key whose public half packaging/allowed_signers has; make then signs the
+# checksums. Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the packages that would be published: they hold all C sources, and a program builds from them without network and
-# runs. Needs cargo 1.90, which packages crates that depend on each other.
+# Tests the packages that would be published: they hold all C sources, and a program builds from them without network
+# and runs. Needs cargo 1.90, which packages crates that depend on each other.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/kit.sh"

@@ -21,8 +21,8 @@
 #include "hakmem.h"
 #include "support.h"
 
-/* The measured calls. A mark stands before each, and mark_end behind it: the tracer knows their addresses. Their bodies differ, so
- * that the compiler does not merge them. */
+/* The measured calls. A mark stands before each, and mark_end behind it: the tracer knows their addresses. Their bodies
+ * differ, so that the compiler does not merge them. */
 // clang-format off
 #define MEASURED(X)                                                                                                    \
     X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_null) X(calloc)             \

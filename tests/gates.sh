@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Plants in small trees what each gate of ./hak test is to find, and sees the gate fail. If this fails, a gate lets through what
-# it is there to stop. Elsewhere are layers_test.py, install/abi.sh, release.sh, the seeds of races/, bench/test_counts.py for
-# what grows, sanitizer_finds_… in CMakeLists.txt, and in fast_path_test and entry/ the tests called Watch.
+# Plants in small trees what each gate of ./hak test is to find, and sees the gate fail. If this fails, a gate lets
+# through what it is there to stop. Elsewhere are layers_test.py, install/abi.sh, release.sh, the seeds of races/,
+# bench/test_counts.py for what grows, sanitizer_finds_… in CMakeLists.txt, and in fast_path_test and entry/ the tests
+# called Watch.
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2016,SC2317 # what is planted is no shell; the driver calls what is redefined here
 # shellcheck source=tests/kit.sh

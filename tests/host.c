@@ -1,9 +1,10 @@
-/* A machine as a test wants it. Preloaded, it stands in for the clocks that the library reads; HAK_TEST_HOST has any of these words:
+/* A machine as a test wants it. Preloaded, it stands in for the clocks that the library reads; HAK_TEST_HOST has any of
+ * these words:
  *
  *  cheap  A huge page costs less than small ones: the CPU time of a thread is the number of its page faults.
  *  dear   A huge page costs far more: one fault between two readings, which is what it takes, is a second.
- *  late   The coarse clock leaps by a second and a half at each fiftieth reading, as if the thread had waited for a processor.
- *         Which fiftieth differs between processes. */
+ *  late   The coarse clock leaps by a second and a half at each fiftieth reading, as if the thread had waited for a
+ *         processor. Which fiftieth differs between processes. */
 /* SPDX-License-Identifier: MIT */
 #include <stdatomic.h>
 #include <stdint.h>

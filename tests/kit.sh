@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the test scripts share: bash that stops at the first error, a scratch directory that goes away at the end, and one way
-# to fail.
+# What the test scripts share: bash that stops at the first error, a scratch directory that goes away at the end, and
+# one way to fail.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 SCRATCH=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the .deb and .rpm packages: lintian has nothing to say, a build elsewhere gives the same bytes, and in a bare Debian
-# they can be installed, used, and removed without a trace. Takes minutes: ./hak soak and ./hak release run it.
+# Tests the .deb and .rpm packages: lintian has nothing to say, a build elsewhere gives the same bytes, and in a bare
+# Debian they can be installed, used, and removed without a trace. Takes minutes: ./hak soak and ./hak release run it.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/kit.sh"

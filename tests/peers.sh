@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `./hak bench peers` compiles and runs what others publish: a crate whose checksum is not the one that bench/peers/crates.sha256
-# says is not compiled. In a copy, with a cargo that delivers another crate by the same name and version.
+# `./hak bench peers` compiles and runs what others publish: a crate whose checksum is not the one that
+# bench/peers/crates.sha256 says is not compiled. In a copy, with a cargo that delivers another crate by the same name
+# and version.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/kit.sh"

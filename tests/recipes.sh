@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Checks the recipes in packaging/ with what their own systems offer: conan builds the library both ways and runs a program with it,
-# nix reads its expression, rubocop the formula, makepkg the PKGBUILD, shellcheck both shell recipes. What is not installed is
-# named as skipped. For vcpkg only the shape of the manifest is checked. ./hak soak and ./hak release run this.
+# Checks the recipes in packaging/ with what their own systems offer: conan builds the library both ways and runs a
+# program with it,
+# nix reads its expression, rubocop the formula, makepkg the PKGBUILD, shellcheck both shell recipes. What is not
+# installed is named as skipped. For vcpkg only the shape of the manifest is checked. ./hak soak and ./hak release run
+# this.
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2031 # the recipes that are read do not change our variables
 # shellcheck source=tests/kit.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests `./hak release`, in clones: it refuses, with one line, whatever is not ready; and what it makes is complete and the
-# same bytes for the same commit.
+# Tests `./hak release`, in clones: it refuses, with one line, whatever is not ready; and what it makes is complete and
+# the same bytes for the same commit.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/kit.sh"

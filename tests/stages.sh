@@ -188,8 +188,8 @@ soak() {
   return "$status"
 }
 
-# steady_run BUILD HOST: its tests once, more at a time than there are processors, on such a machine (tests/host.c). Not the model
-# checker's, which is still alone; nor what a preloaded library is kept out of.
+# steady_run BUILD HOST: its tests once, more at a time than there are processors, on such a machine (tests/host.c). Not
+# the model checker's, which is still alone; nor what a preloaded library is kept out of.
 steady_run() {
   local log=$ROOT/build/steady/$1-$2.log host=() status=0
   [[ $2 == usual ]] || host=(LD_PRELOAD="$ROOT/build/$1/tests/libtest_host.so" HAK_TEST_HOST="$2")
@@ -289,7 +289,8 @@ stage_cli() {
   ((steps_failed == 0))
 }
 
-# The crates, which clippy compiles, with malloc replaced; and what a program gets from their packages, with it as it is.
+# The crates, which clippy compiles, with malloc replaced; and what a program gets from their packages, with it as it
+# is.
 stage_rust() {
   local steps_failed=0
   need "${RUST_NEEDS[@]}"
@@ -324,8 +325,8 @@ stage_install() {
   ((steps_failed == 0))
 }
 
-# run_block BLOCK FOLDERS: its first line is a comment with its place, and what it needs: programs, files, root. The blocks of a page
-# about programs share a folder below FOLDERS, in which the page's files are.
+# run_block BLOCK FOLDERS: its first line is a comment with its place, and what it needs: programs, files, root. The
+# blocks of a page about programs share a folder below FOLDERS, in which the page's files are.
 run_block() {
   local words need here=$ROOT page
   read -ra words <"$1"
@@ -418,8 +419,8 @@ log_of() { printf '%s/build/test-logs/%s.log' "$ROOT" "$1"; }
 # cpu_seconds FILE: user and system time of the child processes, as bash's `times` wrote them.
 cpu_seconds() { awk -F '[ms ]+' 'NR == 2 { print int($1 * 60 + $2 + $3 * 60 + $4) }' "$1"; }
 
-# Runs a stage and writes its output, status and times, for run_stages. Must not be called from a condition: that would turn
-# off set -e.
+# Runs a stage and writes its output, status and times, for run_stages. Must not be called from a condition: that would
+# turn off set -e.
 run_stage() {
   local start=$SECONDS status
   set +e

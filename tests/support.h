@@ -151,7 +151,8 @@ inline long process_threads() {
     return stat("/proc/self/task", &folder) == 0 ? static_cast<long>(folder.st_nlink) - 2 : 0;
 }
 
-/* Figures of this process's memory as the kernel tells. Does not allocate, because an allocation could give memory back. */
+/* Figures of this process's memory as the kernel tells. Does not allocate, because an allocation could give memory
+ * back. */
 class SmapsRollup {
   public:
     SmapsRollup() {
@@ -176,8 +177,8 @@ inline size_t process_rss_bytes() {
     return (own.kilobytes("\nRss:") - own.kilobytes("\nLazyFree:")) * 1024;
 }
 
-/* This process's share of its memory: a page that several addresses share counts once. Without pages of the file system, whose share
- * changes as other programs start and end. */
+/* This process's share of its memory: a page that several addresses share counts once. Without pages of the file
+ * system, whose share changes as other programs start and end. */
 inline size_t process_pss_bytes() {
     SmapsRollup own;
     return (own.kilobytes("\nPss:") - own.kilobytes("\nPss_File:")) * 1024;

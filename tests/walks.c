@@ -1,5 +1,6 @@
 /* Records which functions of the library a long malloc and a long free run. walks.py builds the library with
- * -finstrument-functions, whose calls arrive here. Prints the name of a walk, then a line for each function that it enters. */
+ * -finstrument-functions, whose calls arrive here. Prints the name of a walk, then a line for each function that it
+ * enters. */
 /* SPDX-License-Identifier: MIT */
 #include <stdint.h>
 #include <stdio.h>

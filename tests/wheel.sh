@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheel: wheel.sh COMMAND FOLDER. Builds it around the command, which was built already (or else, with '', by cargo), installs it
-# for a new Python in FOLDER, and tests it there.
+# The wheel: wheel.sh COMMAND FOLDER. Builds it around the command, which was built already (or else, with '', by
+# cargo), installs it for a new Python in FOLDER, and tests it there.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -211,8 +211,8 @@ static bool others_hold(const struct line *line, unsigned player) {
     return false;
 }
 
-/* Has another thread written the word since the player last had a copy? Not known of lines of blocks, which are many: whoever
- * wrote it last may have done so before. */
+/* Has another thread written the word since the player last had a copy? Not known of lines of blocks, which are many:
+ * whoever wrote it last may have done so before. */
 static bool is_new(const struct line *line, unsigned player, size_t word) {
     return line->written[word] != 0 && line->written[word] != player + 1 &&
            (line->seen == NULL || line->written_at[word] > line->seen[player]);

@@ -1,5 +1,6 @@
-/* See lines.h. Who runs, and the calls of libc and of os.h by which threads wait for each other, which the linker or the
- * loader finds here. A thread that is not running waits at its own word; whoever stops running wakes the next one. */
+/* See lines.h. Who runs, and the calls of libc and of os.h by which threads wait for each other, which the linker or
+ * the loader finds here. A thread that is not running waits at its own word; whoever stops running wakes the next
+ * one. */
 /* SPDX-License-Identifier: MIT */
 #include "lines.h"
 #include "base/os.h"
@@ -166,8 +167,8 @@ void turns_step(void) {
 
 /* ---- threads ---- */
 
-/* The last thing of the thread that the program or the library may notice: called again as long as it asks for that, so that
- * the library's own destructor comes before. */
+/* The last thing of the thread that the program or the library may notice: called again as long as it asks for that, so
+ * that the library's own destructor comes before. */
 static void ending(void *value) {
     struct player *player = value;
     if (++player->last_rounds < LAST_ROUND) {

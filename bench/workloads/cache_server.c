@@ -1,11 +1,12 @@
-/* cache_server [VALUES] [BYTES] [OPS] [MOVE] [BOX_US] [SEED]: a cache that grows, evicts nine in ten values at random, and then serves;
- * one thread.
+/* cache_server [VALUES] [BYTES] [OPS] [MOVE] [BOX_US] [SEED]: a cache that grows, evicts nine in ten values at random,
+ * and then serves; one thread.
  *
- * VALUES values of BYTES bytes in an array. After the eviction OPS operations: seven in eight read a value, one replaces it. With
- * MOVE 1, after every 1,024 operations the cache moves values for BOX_US microseconds, in the order of the array, where the
- * allocator says that this pays: by hak_should_move, or by jemalloc's experimental.utilization.query with the rule of Redis (a slab
- * less full than the average of those that are not full). With MOVE 2 it takes them from hak_defrag_next; each value begins
- * with its index. At the end it gives free pages back (malloc_trim). Without such an allocator MOVE does nothing.
+ * VALUES values of BYTES bytes in an array. After the eviction OPS operations: seven in eight read a value, one
+ * replaces it. With MOVE 1, after every 1,024 operations the cache moves values for BOX_US microseconds, in the order
+ * of the array, where the allocator says that this pays: by hak_should_move, or by jemalloc's
+ * experimental.utilization.query with the rule of Redis (a slab less full than the average of those that are not full).
+ * With MOVE 2 it takes them from hak_defrag_next; each value begins with its index. At the end it gives free pages back
+ * (malloc_trim). Without such an allocator MOVE does nothing.
  *
  * Resident bytes are those above the start, where the array is touched already; live bytes are BYTES a value. */
 /* SPDX-License-Identifier: MIT */

@@ -1,13 +1,16 @@
-/* changing [DAY] [ROUNDS] [SCALE_PERCENT] [SEED]: a program that changes its ways, so that no fixed setting suits all of its phases.
+/* changing [DAY] [ROUNDS] [SCALE_PERCENT] [SEED]: a program that changes its ways, so that no fixed setting suits all
+ * of its phases.
  *
  * A day is a list of phases, repeated ROUNDS times:
  *
  *   0 pools  two pools of blocks, tiny and mid, by turns        3 serve   a batch, then a server with two threads
- *   1 build  a build server: compilations, a link, a pause      4 roles   blocks change threads, in one direction, then the other
- *   2 tides  a cache that grows, is evicted, and is read        5 hours   each hour has sizes of its own; one block in 20 stays
+ *   1 build  a build server: compilations, a link, a pause      4 roles   blocks change threads, in one direction, then
+ *            the other
+ *   2 tides  a cache that grows, is evicted, and is read        5 hours   each hour has sizes of its own; one block in
+ *            20 stays
  *
- * SCALE_PERCENT scales the bytes of all phases. Prints for each phase the nanoseconds an operation (one malloc or one free), and
- * the RSS at its end above the live bytes. */
+ * SCALE_PERCENT scales the bytes of all phases. Prints for each phase the nanoseconds an operation (one malloc or one
+ * free), and the RSS at its end above the live bytes. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
@@ -24,7 +27,8 @@ struct phase {
     unsigned pool, threads; /* HAND_OVER: the thread that allocates, 0 or 1 */
     uint32_t least, most;   /* size of a block */
     uint32_t
-        amount; /* FILL: MiB more; EVICT: one block in this number stays; REPLACE, HAND_OVER: thousands of blocks; REST: ms */
+        /* FILL: MiB more; EVICT: one block in this number stays; REPLACE, HAND_OVER: thousands of blocks; REST: ms */
+        amount;
 };
 
 enum { POOLS = 2, PHASES_MAX = 12 };
@@ -36,17 +40,22 @@ static const struct phase days[][PHASES_MAX] = {
      {"tiny_again", REPLACE, 0, 1, 16, 64, 1500}, {"mid_again", REPLACE, 1, 1, 1100, 8000, 300},
      {"free_tiny", FREE_ALL, 0, 1, 0, 0, 0}, {"free_mid", FREE_ALL, 1, 1, 0, 0, 0}},
     {{"compile", FILL, 0, 2, 16, 1040, 48}, {"done", FREE_ALL, 0, 2, 0, 0, 0}, {"compile_2", FILL, 0, 2, 16, 1040, 48},
-     {"done_2", FREE_ALL, 0, 2, 0, 0, 0}, {"link", FILL, 1, 1, 40000, 900000, 96}, {"relocate", REPLACE, 1, 1, 40000, 900000, 2},
+     {"done_2", FREE_ALL, 0, 2, 0, 0, 0}, {"link", FILL, 1, 1, 40000, 900000, 96},
+      {"relocate", REPLACE, 1, 1, 40000, 900000, 2},
      {"linked", FREE_ALL, 1, 1, 0, 0, 0}, {"pause", REST, 0, 1, 0, 0, 200}},
     {{"flood", FILL, 0, 1, 100, 2000, 64}, {"high", REPLACE, 0, 1, 100, 2000, 300}, {"ebb", EVICT, 0, 1, 0, 0, 8},
      {"low", REPLACE, 0, 1, 100, 2000, 300}, {"quiet", REST, 0, 1, 0, 0, 200}, {"out", FREE_ALL, 0, 1, 0, 0, 0}},
     {{"batch", FILL, 0, 1, 16, 4000, 96}, {"end", FREE_ALL, 0, 1, 0, 0, 0}, {"sessions", FILL, 1, 2, 16, 2000, 8},
      {"serve", REPLACE, 1, 2, 16, 2000, 1500}, {"night", REST, 0, 1, 0, 0, 200}, {"close", FREE_ALL, 1, 2, 0, 0, 0}},
     {{"there", HAND_OVER, 0, 0, 32, 512, 800}, {"own", FILL, 0, 2, 32, 512, 16}, {"work", REPLACE, 0, 2, 32, 512, 800},
-     {"back", HAND_OVER, 0, 1, 32, 512, 800}, {"large", HAND_OVER, 0, 0, 4000, 30000, 100}, {"end", FREE_ALL, 0, 2, 0, 0, 0}},
-    {{"hour_1", FILL, 0, 1, 16, 100, 24}, {"over_1", EVICT, 0, 1, 0, 0, STAY_ONE_IN}, {"hour_2", FILL, 0, 1, 300, 900, 24},
-     {"over_2", EVICT, 0, 1, 0, 0, STAY_ONE_IN}, {"hour_3", FILL, 0, 1, 100, 300, 24}, {"over_3", EVICT, 0, 1, 0, 0, STAY_ONE_IN},
-     {"hour_4", FILL, 0, 1, 2000, 9000, 24}, {"over_4", EVICT, 0, 1, 0, 0, STAY_ONE_IN}, {"end", FREE_ALL, 0, 1, 0, 0, 0}},
+     {"back", HAND_OVER, 0, 1, 32, 512, 800}, {"large", HAND_OVER, 0, 0, 4000, 30000, 100},
+      {"end", FREE_ALL, 0, 2, 0, 0, 0}},
+    {{"hour_1", FILL, 0, 1, 16, 100, 24}, {"over_1", EVICT, 0, 1, 0, 0, STAY_ONE_IN},
+      {"hour_2", FILL, 0, 1, 300, 900, 24},
+     {"over_2", EVICT, 0, 1, 0, 0, STAY_ONE_IN}, {"hour_3", FILL, 0, 1, 100, 300, 24},
+      {"over_3", EVICT, 0, 1, 0, 0, STAY_ONE_IN},
+     {"hour_4", FILL, 0, 1, 2000, 9000, 24}, {"over_4", EVICT, 0, 1, 0, 0, STAY_ONE_IN},
+      {"end", FREE_ALL, 0, 1, 0, 0, 0}},
 };
 // clang-format on
 

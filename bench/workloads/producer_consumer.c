@@ -1,8 +1,8 @@
 /* producer_consumer [SIZE] [BLOCKS] [PRODUCERS] [CONSUMERS] [GROUPS]: some threads allocate, others free.
  *
- * There are GROUPS of PRODUCERS and CONSUMERS. Each producer has a ring of 1,024 places to each consumer of its group. A
- * producer gives to its rings in turn, and a consumer takes from its own in turn. An operation is one block: a malloc here
- * and a free there. BLOCKS is the total. */
+ * There are GROUPS of PRODUCERS and CONSUMERS. Each producer has a ring of 1,024 places to each consumer of its group.
+ * A producer gives to its rings in turn, and a consumer takes from its own in turn. An operation is one block: a malloc
+ * here and a free there. BLOCKS is the total. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 

@@ -1,8 +1,8 @@
 /* random_mixed ITERATIONS SLOTS SEED [PROFILE] [THREADS]: a random slot is freed if taken, otherwise filled.
  *
- * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. Each of THREADS threads has SLOTS slots of its own
- * and makes ITERATIONS iterations; one thread is the program's own. An operation is one iteration: one malloc or one
- * free. */
+ * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. Each of THREADS threads has SLOTS slots of
+ * its own and makes ITERATIONS iterations; one thread is the program's own. An operation is one iteration: one malloc
+ * or one free. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 

@@ -1,13 +1,15 @@
-/* sleeping_threads [THREADS] [BLOCKS] [TRAFFIC] [REST_MS] [SEED]: what a thread costs that holds a few blocks and sleeps.
+/* sleeping_threads [THREADS] [BLOCKS] [TRAFFIC] [REST_MS] [SEED]: what a thread costs that holds a few blocks and
+ * sleeps.
  *
  *   1. THREADS threads start, touch the stack that they will need, and sleep: RSS at the start.
  *   2. Each allocates BLOCKS blocks of 16-1040 B; all sleep: RSS when held.
- *   3. Each replaces random ones of 100 blocks of 16-1040 B and 10 of 2-32 KiB TRAFFIC times, and frees them; all sleep for
- *      REST_MS: RSS when idle.
+ *   3. Each replaces random ones of 100 blocks of 16-1040 B and 10 of 2-32 KiB TRAFFIC times, and frees them; all sleep
+ *      for REST_MS: RSS when idle.
  *   4. They free what they hold and end; main sleeps for REST_MS: RSS when ended.
  *
- * Prints the bytes for each thread above the start, or at the end above what there was before the threads, without the blocks
- * that the program holds. The program maps its lists itself and touches them first. An operation is one replacement. */
+ * Prints the bytes for each thread above the start, or at the end above what there was before the threads, without the
+ * blocks that the program holds. The program maps its lists itself and touches them first. An operation is one
+ * replacement. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 

@@ -1,9 +1,9 @@
 /* sparse_heap [MIB] [BLOCK] [SIZE] [OPS] [SEED]: a heap of MIB MiB that takes hardly any memory.
  *
- *   1. The program allocates MIB MiB in blocks of BLOCK bytes and touches none of them, so they have addresses and records,
- *      but no pages.
- *   2. OPS times it frees a random one of them and allocates it anew; or, if SIZE is not 0, a random one of 64 KiB in blocks of
- *      SIZE bytes, which it writes to.
+ *   1. The program allocates MIB MiB in blocks of BLOCK bytes and touches none of them, so they have addresses and
+ *      records, but no pages.
+ *   2. OPS times it frees a random one of them and allocates it anew; or, if SIZE is not 0, a random one of 64 KiB in
+ *      blocks of SIZE bytes, which it writes to.
  *
  * So a heap can be counted that is larger than the machine's memory. An operation is one free and one malloc. */
 /* SPDX-License-Identifier: MIT */

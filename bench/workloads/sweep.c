@@ -1,9 +1,9 @@
 /* sweep [SIZE] [COUNT] [THREADS] [PERCENT] [ROUNDS] [ORDER] [SEED]: what was filled is freed in bulk, in no order.
  *
- * The end of a hash table, a collector's sweep, a compiler's exit. Each thread fills COUNT blocks of SIZE bytes and then
- * frees PERCENT of them. In each further round it allocates as many again and frees them. ORDER: 0 random, 1 as they
- * were allocated, 2 the other way round, 3 random and by another thread. An operation is one free, or one malloc after
- * the first fill; mallocs, those of the first fill included, and frees are also timed apart. */
+ * The end of a hash table, a collector's sweep, a compiler's exit. Each thread fills COUNT blocks of SIZE bytes and
+ * then frees PERCENT of them. In each further round it allocates as many again and frees them. ORDER: 0 random, 1 as
+ * they were allocated, 2 the other way round, 3 random and by another thread. An operation is one free, or one malloc
+ * after the first fill; mallocs, those of the first fill included, and frees are also timed apart. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
@@ -65,8 +65,8 @@ static void sweep(struct sweeper *self) {
     pthread_barrier_wait(&self->handed_on);
 }
 
-/* The slots, tagged so that the block allocated as the tag-th lies where it is to be freed: slot after slot is the order
- * wanted. Returns the slots in the order of allocation. */
+/* The slots, tagged so that the block allocated as the tag-th lies where it is to be freed: slot after slot is the
+ * order wanted. Returns the slots in the order of allocation. */
 static uint32_t *slots_shuffle(struct sweeper *self, unsigned index) {
     bool random_order = args[ORDER].value == ORDER_RANDOM || args[ORDER].value == ORDER_OTHER_THREAD;
     uint64_t random = random_seed(args[SEED].value + index);

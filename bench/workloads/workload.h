@@ -259,7 +259,8 @@ static inline double workers_run(unsigned count, void *(*entry)(void *)) {
     return end - start;
 }
 
-/* The same, but a single worker is the program's own thread: a program of one thread is one, which may make a difference. */
+/* The same, but a single worker is the program's own thread: a program of one thread is one, which may make a
+ * difference. */
 static inline double workers_run_or_work(unsigned count, void *(*entry)(void *)) {
     struct worker alone = {.index = 0};
     if (count > 1)

@@ -19,7 +19,8 @@ function digits(value) {
 }
 
 function bytes(value) {
-  const unit = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([size]) => Math.abs(value) >= size * 0.9995);
+  const units = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
+  const unit = units.find(([size]) => Math.abs(value) >= size * 0.9995);
   return unit ? `${digits(value / unit[0])} ${unit[1]}` : `${digits(value)} B`;
 }
 
@@ -58,7 +59,8 @@ function fill(table, rows) {
 function showTerms() {
   by("headline").textContent = data.headline;
   const process = data.process;
-  by("lead").textContent = `HAKMEM ${process.version}, ${count(process.threads)} thread${process.threads === 1 ? "" : "s"}, ` +
+  by("lead").textContent = `HAKMEM ${process.version}, ` +
+    `${count(process.threads)} thread${process.threads === 1 ? "" : "s"}, ` +
     `running for ${span(process.age_ms / 1000)}, at its largest ${bytes(process.rss_peak)}.`;
   const sum = data.parts.reduce((total, part) => total + part.bytes, 0) || 1;
   by("bar").replaceChildren(...data.parts.filter((part) => part.bytes > 0).map((part) => {
@@ -172,7 +174,8 @@ function colours() {
 function layout() {
   const width = canvas.parentElement.clientWidth, tiles = data.superslabs.length;
   for (const size of [16, 14, 12, 10, 8, 7, 6, 5, 4, 3]) {
-    const gap = Math.max(3, Math.round(size * 0.7)), gutter = tiles ? 12 + 7 * String(data.superslabs.at(-1).number).length : 0;
+    const gap = Math.max(3, Math.round(size * 0.7));
+    const gutter = tiles ? 12 + 7 * String(data.superslabs.at(-1).number).length : 0;
     const [wide, high] = [8 * size + gap, 4 * size + gap];
     const columns = Math.max(1, Math.floor((width - gutter + gap) / wide));
     place = { size, gap, gutter, wide, high, columns, width, height: Math.max(1, Math.ceil(tiles / columns)) * high };
@@ -241,7 +244,8 @@ function hit(x, y) {
   const column = Math.floor((x - place.gutter) / place.wide), row = Math.floor(y / place.high);
   const tile = row * place.columns + column;
   const [i, j] = [(x - place.gutter) % place.wide, y % place.high].map((part) => Math.floor(part / place.size));
-  const inside = column >= 0 && column < place.columns && row >= 0 && tile < data.superslabs.length && i >= 0 && i < 8 && j < 4;
+  const isTile = column >= 0 && column < place.columns && row >= 0 && tile < data.superslabs.length;
+  const inside = isTile && i >= 0 && i < 8 && j < 4;
   return inside ? tile * SLOTS + j * 8 + i : null;
 }
 
@@ -256,7 +260,8 @@ function told(number) {
   if (state === "lazy") lines.push("free: the system takes it when it needs memory");
   if (state === "empty") lines.push("free, still resident");
   if (state === "active" && blocks) {
-    lines.push(`${count(used)} of ${count(blocks)} block${blocks === 1 ? "" : "s"} used (${digits(100 * used / blocks)} %)`);
+    const percent = digits(100 * used / blocks);
+    lines.push(`${count(used)} of ${count(blocks)} block${blocks === 1 ? "" : "s"} used (${percent} %)`);
     lines.push(owner === NONE ? "owner: none" : `owner: heap ${owner}`);
   }
   if (back > 0) lines.push(`${back} slot${back === 1 ? "" : "s"} behind the first of its span`);

@@ -1,8 +1,8 @@
 //! What reading may take: bytes, entries and time, for each kind of input that somebody else has written. All are here.
 //!
-//! A reader makes a `Budget` of its row and takes from it before it allocates: what would be too much is an error, or is left
-//! out, as the reader says. The fuzzers (`any_…`) run the readers with these rows, and fail where one takes more memory than
-//! hakmem_fuzz allows.
+//! A reader makes a `Budget` of its row and takes from it before it allocates: what would be too much is an error, or
+//! is left out, as the reader says. The fuzzers (`any_…`) run the readers with these rows, and fail where one takes
+//! more memory than hakmem_fuzz allows.
 // SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Result};

@@ -1,11 +1,12 @@
-//! What a block is, by what is in it: the class of a C++ object, a text, a node of a list, or the first word that blocks share.
+//! What a block is, by what is in it: the class of a C++ object, a text, a node of a list, or the first word that
+//! blocks share.
 //!
 //!  1. A first word that points into a mapped file is named by the symbol there: a vtable's is the class, and without a
 //!     symbol the class's type information in the program's memory has the name.
 //!  2. A first word that is the address of a live block, or of memory elsewhere, is a pointer.
 //!  3. Printable bytes are a text, also behind a short header, as strings have it that know their length.
-//!  4. Behind a small number (a count of references) a second word may name the type, as in Python's objects. Two words may
-//!     come before those: Python's collector links objects by them.
+//!  4. Behind a small number (a count of references) a second word may name the type, as in Python's objects. Two words
+//!     may come before those: Python's collector links objects by them.
 // SPDX-License-Identifier: MIT
 
 use crate::budget;
@@ -168,7 +169,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
 }
 
-/// The class, from what a demangler makes of its vtable or of its name's symbol: "{vtable(Node)}", "typeinfo name for Node".
+/// The class, from what a demangler makes of its vtable or of its name's symbol: "{vtable(Node)}", "typeinfo name for
+/// Node".
 fn bare(shown: &str) -> String {
     let inner = shown.trim_start_matches('{').split_once('(').and_then(|(_, rest)| rest.strip_suffix(")}"));
     let name = inner.or_else(|| shown.split_once(" for ").map(|(_, name)| name));

@@ -326,8 +326,8 @@ fn mode_in(path: impl AsRef<Path>) -> Option<String> {
     Some(first_line(path).split_once('[')?.1.split_once(']')?.0.to_string())
 }
 
-/// Pages of 64 KiB, one for each slot: the library takes them where the kernel gives them to whoever does not refuse, but not
-/// huge pages as well, with which small programs would grow.
+/// Pages of 64 KiB, one for each slot: the library takes them where the kernel gives them to whoever does not refuse,
+/// but not huge pages as well, with which small programs would grow.
 fn folios(directory: &Path) -> Check {
     const NAME: &str = "pages of 64 KiB";
     let of = |size: &str| {

@@ -90,7 +90,8 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         if !target.is_serving() {
             target.read_options()?; // it may just have ended
             bail!(
-                "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor {pid}`"
+                "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor \
+                {pid}`"
             );
         }
         let snapshot = target.summary()?;
@@ -153,7 +154,8 @@ pub fn response(mut snapshot: Snapshot) -> Result<Response> {
 fn grows(snapshot: &Snapshot, rate: u64) -> Advice {
     let pid = snapshot.process.pid;
     let text = format!(
-        "It grows now, by {} a second: `hakmem leak {pid}` watches it for 30 seconds and says which lines of code let it grow",
+        "It grows now, by {} a second: `hakmem leak {pid}` watches it for 30 seconds and says which lines of code let \
+        it grow",
         size(rate)
     );
     Advice { saves: 0, text }
@@ -221,7 +223,8 @@ fn both_estimates(snapshot: &Snapshot) -> String {
         return String::new();
     }
     format!(
-        "Of all classes {} would come free by moving blocks (hak_should_move), or {} by meshing (HAKMEM_MESH=1): estimates.\n",
+        "Of all classes {} would come free by moving blocks (hak_should_move), or {} by meshing (HAKMEM_MESH=1): \
+        estimates.\n",
         size(movable),
         size(meshable)
     )

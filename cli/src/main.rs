@@ -1,9 +1,9 @@
 //! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell which code
-//! holds it: profile.rs. `metrics` and `serve` are for Prometheus and others that scrape; `run` watches a program to its end:
-//! run.rs, over peak.rs.
+//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell
+//! which code holds it: profile.rs. `metrics` and `serve` are for Prometheus and others that scrape; `run` watches a
+//! program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
@@ -97,7 +97,8 @@ enum Subcommands {
     Leak(profile::LeakOptions),
     /// Say what the live blocks are by their contents: classes, texts, nodes; also those from before anybody looked
     What(what::Options),
-    /// Run a program or watch one, and write a policy file: the call sites whose blocks live long, and settings that gain
+    /// Run a program or watch one, and write a policy file: the call sites whose blocks live long, and settings that
+    /// gain
     Learn(profile::LearnOptions),
     /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
     Symbolize(profile::SymbolizeOptions),

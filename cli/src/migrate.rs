@@ -1,6 +1,7 @@
 //! `hakmem migrate`: the settings of another allocator, as HAKMEM's options.
 //!
-//! 1. TABLE is the one place that knows what each setting becomes; docs/migrating.md holds it as text (a test compares).
+//! 1. TABLE is the one place that knows what each setting becomes; docs/migrating.md holds it as text (a test
+//!    compares).
 //! 2. What is printed is lines NAME=VALUE that a shell, an EnvironmentFile or a container takes. A setting that needs
 //!    nothing, or that HAKMEM lacks, is a comment that says why.
 // SPDX-License-Identifier: MIT
@@ -13,11 +14,13 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(
-    after_help = "Exit status: 0 every setting is known; 1 one is unknown, and a comment names it; 2 a value is wrong.\n\
+    after_help = "Exit status: 0 every setting is known; 1 one is unknown, and a comment names it; 2 a value is \
+    wrong.\n\
     Example: hakmem migrate 'MALLOC_CONF=dirty_decay_ms:0,narenas:4' MIMALLOC_SHOW_STATS=1"
 )]
 pub struct Options {
-    /// Variables as in the environment, such as MALLOC_CONF=…, MIMALLOC_…=… and TCMALLOC_…=…; without any, those that are set
+    /// Variables as in the environment, such as MALLOC_CONF=…, MIMALLOC_…=… and TCMALLOC_…=…; without any, those that
+    /// are set
     #[arg(value_name = "NAME=VALUE")]
     settings: Vec<String>,
     /// Print the whole table, as Markdown
@@ -47,7 +50,8 @@ enum Rule {
 use Rule::{Decay, File, Lacking, Needless, Number, Power, Switch, Words};
 
 struct Setting {
-    /// What they call it, and what else they call so or treat so; a variable has upper-case letters, jemalloc's settings do not.
+    /// What they call it, and what else they call so or treat so; a variable has upper-case letters, jemalloc's
+    /// settings do not.
     names: &'static [&'static str],
     /// A value of the first one.
     example: &'static str,
@@ -72,13 +76,16 @@ const TABLE: &[Setting] = &[
     setting(&["background_thread"], "true", Switch("PURGER=1", "PURGER=0"), "on by default"),
     setting(&["max_background_threads"], "4", Needless, "there is one thread, which sleeps when it has nothing to do"),
     setting(&["narenas", "percpu_arena", "mutex_max_spin"], "4", Needless, "threads share one pool without locks"),
-    setting(&["thp"], "always", Words(&[("always", "HUGE_PAGES=always"), ("never", "HUGE_PAGES=never"), ("default", "")]), ""),
+    setting(&["thp"], "always", Words(&[("always", "HUGE_PAGES=always"), ("never", "HUGE_PAGES=never"), ("default",
+        "")]), ""),
     setting(&["metadata_thp"], "auto", Needless, "the tables are small"),
-    setting(&["hpa", "hpa_slab_max_alloc", "hpa_hugification_threshold", "hpa_hugify_delay_ms", "hpa_min_purge_interval_ms",
+    setting(&["hpa", "hpa_slab_max_alloc", "hpa_hugification_threshold", "hpa_hugify_delay_ms",
+        "hpa_min_purge_interval_ms",
         "hpa_dirty_mult", "hpa_sec_nshards", "hpa_sec_max_alloc", "hpa_sec_max_bytes"], "true", Needless,
         "HUGE_PAGES=auto, the default, uses huge pages where they waste little"),
     setting(&["tcache"], "false", Switch("", "RING_BYTES=0"), "the lists of blocks up to 1 KiB stay"),
-    setting(&["tcache_max", "lg_tcache_max", "tcache_nslots_small_min", "tcache_nslots_small_max", "tcache_nslots_large",
+    setting(&["tcache_max", "lg_tcache_max", "tcache_nslots_small_min", "tcache_nslots_small_max",
+        "tcache_nslots_large",
         "lg_tcache_nslots_mul", "tcache_gc_incr_bytes", "tcache_gc_delay_bytes", "lg_tcache_flush_small_div",
         "lg_tcache_flush_large_div"], "65536", Needless,
         "threads keep free blocks up to 1 MiB; RING_BYTES bounds all of them together"),
@@ -93,47 +100,60 @@ const TABLE: &[Setting] = &[
     setting(&["prof_accum"], "true", Needless, "a profile has what was allocated and what is live"),
     setting(&["prof_prefix"], "heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
     setting(&["prof_final"], "true", Switch("PROFILE_FILE=hakmem.%p.heap", ""), ""),
-    setting(&["prof_leak", "prof_leak_error"], "true", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),
+    setting(&["prof_leak", "prof_leak_error"], "true", Lacking,
+        "`hakmem flame` of the profile at exit shows what is still live"),
     setting(&["prof_gdump"], "true", Switch("DUMP_PEAK=1", ""), ""),
-    setting(&["lg_prof_interval"], "30", Lacking, "DUMP_INTERVAL_MS and DUMP_GROWTH_BYTES write profiles by time and by growth"),
+    setting(&["lg_prof_interval"], "30", Lacking,
+        "DUMP_INTERVAL_MS and DUMP_GROWTH_BYTES write profiles by time and by growth"),
     setting(&["junk"], "free", Words(&[("free", "SECURE=1"), ("true", "SECURE=1"), ("alloc", ""), ("false", "")]),
         "finds writes into freed blocks by zeroes instead of a pattern; new blocks are not filled"),
     setting(&["zero"], "true", Lacking, "calloc clears"),
     setting(&["zero_realloc"], "free", Needless, "realloc to 0 bytes frees, as in glibc"),
-    setting(&["xmalloc", "experimental_infallible_new"], "true", Lacking, "a failed malloc returns NULL, a failed new throws"),
-    setting(&["abort"], "true", Lacking, "a warning never ends the program; an error in the heap does, unless ON_ERROR says otherwise"),
+    setting(&["xmalloc", "experimental_infallible_new"], "true", Lacking,
+        "a failed malloc returns NULL, a failed new throws"),
+    setting(&["abort"], "true", Lacking,
+        "a warning never ends the program; an error in the heap does, unless ON_ERROR says otherwise"),
     setting(&["abort_conf"], "true", Lacking, "a wrong option prints one line"),
     setting(&["confirm_conf"], "true", Lacking, "`hakmem options PID` prints the options of a running program"),
     setting(&["utrace"], "true", Lacking, "the probes otel_memory:alloc and otel_memory:free show samples"),
-    setting(&["MIMALLOC_SHOW_STATS", "MIMALLOC_VERBOSE"], "1", Switch("STATS=1", ""), "HAKMEM_HELP=1 prints the options"),
-    setting(&["MIMALLOC_SHOW_ERRORS", "MIMALLOC_MAX_ERRORS", "MIMALLOC_MAX_WARNINGS"], "1", Needless, "errors always print a line"),
+    setting(&["MIMALLOC_SHOW_STATS", "MIMALLOC_VERBOSE"], "1", Switch("STATS=1", ""),
+        "HAKMEM_HELP=1 prints the options"),
+    setting(&["MIMALLOC_SHOW_ERRORS", "MIMALLOC_MAX_ERRORS", "MIMALLOC_MAX_WARNINGS"], "1", Needless,
+        "errors always print a line"),
     setting(&["MIMALLOC_PURGE_DELAY", "MIMALLOC_RESET_DELAY"], "100", Decay, "0 is PURGE=eager, -1 is PURGE=never"),
     setting(&["MIMALLOC_ALLOW_LARGE_OS_PAGES", "MIMALLOC_LARGE_OS_PAGES"], "1", Switch("HUGE_PAGES=always", ""), ""),
     setting(&["MIMALLOC_ALLOW_THP"], "0", Switch("", "HUGE_PAGES=never"), ""),
     setting(&["MIMALLOC_RESERVE_HUGE_OS_PAGES", "MIMALLOC_RESERVE_HUGE_OS_PAGES_AT"], "2", Lacking,
         "HUGE_PAGES=always uses transparent huge pages"),
-    setting(&["MIMALLOC_RESERVE_OS_MEMORY", "MIMALLOC_ARENA_RESERVE"], "1g", Needless, "addresses are reserved at the start"),
-    setting(&["MIMALLOC_EAGER_COMMIT", "MIMALLOC_EAGER_COMMIT_DELAY", "MIMALLOC_ARENA_EAGER_COMMIT", "MIMALLOC_EAGER_REGION_COMMIT",
+    setting(&["MIMALLOC_RESERVE_OS_MEMORY", "MIMALLOC_ARENA_RESERVE"], "1g", Needless,
+        "addresses are reserved at the start"),
+    setting(&["MIMALLOC_EAGER_COMMIT", "MIMALLOC_EAGER_COMMIT_DELAY", "MIMALLOC_ARENA_EAGER_COMMIT",
+        "MIMALLOC_EAGER_REGION_COMMIT",
         "MIMALLOC_PAGE_COMMIT_ON_DEMAND"], "1", Needless, "pages become resident when they are first used"),
     setting(&["MIMALLOC_PURGE_DECOMMITS", "MIMALLOC_RESET_DECOMMITS"], "1", Needless, "memory goes back in one step"),
-    setting(&["MIMALLOC_ARENA_PURGE_MULT", "MIMALLOC_PURGE_EXTEND_DELAY", "MIMALLOC_MINIMAL_PURGE_SIZE", "MIMALLOC_ABANDONED_PAGE_PURGE"],
+    setting(&["MIMALLOC_ARENA_PURGE_MULT", "MIMALLOC_PURGE_EXTEND_DELAY", "MIMALLOC_MINIMAL_PURGE_SIZE",
+        "MIMALLOC_ABANDONED_PAGE_PURGE"],
         "10", Needless, "DECAY_MS is all there is to memory that goes back later"),
     setting(&["MIMALLOC_MAX_SEGMENT_RECLAIM", "MIMALLOC_ABANDONED_RECLAIM_ON_FREE", "MIMALLOC_PAGE_RECLAIM_ON_FREE",
         "MIMALLOC_GENERIC_COLLECT"], "10", Needless, "the slabs of threads that ended are found by whoever needs them"),
     setting(&["MIMALLOC_DISALLOW_OS_ALLOC", "MIMALLOC_LIMIT_OS_ALLOC"], "0", Lacking, "HARD_LIMIT bounds the heap"),
     setting(&["MIMALLOC_USE_NUMA_NODES"], "1", Needless, "memory lies where it is first used"),
     setting(&["MIMALLOC_DESTROY_ON_EXIT"], "1", Needless, "memory ends with the process"),
-    setting(&["MIMALLOC_GUARDED_SAMPLE_RATE", "MIMALLOC_GUARDED_MIN", "MIMALLOC_GUARDED_MAX", "MIMALLOC_GUARDED_PRECISE"],
+    setting(&["MIMALLOC_GUARDED_SAMPLE_RATE", "MIMALLOC_GUARDED_MIN", "MIMALLOC_GUARDED_MAX",
+        "MIMALLOC_GUARDED_PRECISE"],
         "4000", Lacking, "GUARD_SAMPLE_BYTES counts bytes instead of blocks"),
     setting(&["TCMALLOC_HEAP_LIMIT_MB"], "512", Number("HARD_LIMIT", "m"), "malloc returns NULL above it"),
     setting(&["TCMALLOC_AGGRESSIVE_DECOMMIT"], "1", Switch("PURGE=eager", ""), ""),
     setting(&["TCMALLOC_DISABLE_MEMORY_RELEASE"], "1", Switch("PURGE=never", ""), ""),
     setting(&["TCMALLOC_RELEASE_RATE"], "0", Words(&[("0", "PURGE=never"), ("1", ""), ("10", "PURGE=eager")]),
         "other rates need nothing: memory goes back by itself"),
-    setting(&["TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "TCMALLOC_TRANSFER_NUM_OBJ"], "33554432", Needless, "RING_BYTES bounds each thread"),
-    setting(&["TCMALLOC_SAMPLE_PARAMETER"], "524288", Number("PROFILE_BYTES", ""), "PROFILE=1 or `hakmem profile` starts sampling"),
+    setting(&["TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "TCMALLOC_TRANSFER_NUM_OBJ"], "33554432", Needless,
+        "RING_BYTES bounds each thread"),
+    setting(&["TCMALLOC_SAMPLE_PARAMETER"], "524288", Number("PROFILE_BYTES", ""),
+        "PROFILE=1 or `hakmem profile` starts sampling"),
     setting(&["TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD"], "1073741824", Lacking, "SOFT_LIMIT reports the heap's growth"),
-    setting(&["TCMALLOC_MEMFS_MALLOC_PATH", "TCMALLOC_MEMFS_LIMIT_MB"], "/mnt/huge", Lacking, "HUGE_PAGES=always uses transparent huge pages"),
+    setting(&["TCMALLOC_MEMFS_MALLOC_PATH", "TCMALLOC_MEMFS_LIMIT_MB"], "/mnt/huge", Lacking,
+        "HUGE_PAGES=always uses transparent huge pages"),
     setting(&["TCMALLOC_SKIP_MMAP", "TCMALLOC_SKIP_SBRK"], "1", Needless, "HAKMEM takes memory from mmap alone"),
     setting(&["HEAPPROFILE"], "/tmp/heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
     setting(&["HEAPCHECK"], "normal", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),

@@ -1,15 +1,18 @@
 //! Sampled heap profiles: which code allocated what a program holds, and what it has held.
 //!
-//!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses, totals,
-//!     mapped files. Allocator functions are cut off.
-//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files; jit.rs those of code made at run time.
+//!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses,
+//!     totals, mapped files. Allocator functions are cut off.
+//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files; jit.rs those of code made at
+//!     run time.
 //!  3. python.rs puts Python functions where the interpreter's calls are.
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
-//!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and rates.rs for some
-//!     of its questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
+//!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs
+//!     show.
+//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and
+//!     rates.rs for some of its questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
 //!
-//! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
+//! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands
+//! for.
 // SPDX-License-Identifier: MIT
 
 mod command;
@@ -149,7 +152,8 @@ pub struct Frame {
 pub struct Place {
     pub address: u64,
     pub module: Option<usize>,
-    /// The function called by the others in it stands first: more than one where calls were inlined. Empty: no name known.
+    /// The function called by the others in it stands first: more than one where calls were inlined. Empty: no name
+    /// known.
     pub frames: Vec<Frame>,
 }
 
@@ -250,8 +254,8 @@ impl Profile {
         sum
     }
 
-    /// Cuts names where those of all stacks would take too much, and then leaves out calls: a few places with long names
-    /// may stand in many stacks, and whatever shows a profile writes them for each.
+    /// Cuts names where those of all stacks would take too much, and then leaves out calls: a few places with long
+    /// names may stand in many stacks, and whatever shows a profile writes them for each.
     pub fn shorten(&mut self) {
         for most in [budget::NAME_BYTES, 4096, 512, 64] {
             if self.shown_bytes() <= budget::SHOWN.bytes {

@@ -1,6 +1,7 @@
 //! `hakmem run`: a program under HAKMEM, and at its end what its memory was made of.
 //!
-//!  1. peak.rs watches it: its heap is read when it is largest, and once more when the program has ended but is still there.
+//!  1. peak.rs watches it: its heap is read when it is largest, and once more when the program has ended but is still
+//!     there.
 //!  2. With `--profile` the library samples from the start and writes the profile at the program's end.
 //!  3. `--report` puts all of it into one file: the summary, the map of the heap at its peak, the profile.
 //!

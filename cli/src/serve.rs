@@ -1,8 +1,8 @@
 //! `hakmem serve`: an HTTP server from which Prometheus, Pyroscope and Parca scrape the processes of this machine.
 //!
 //! 1. The server answers GET only, and no request changes a process. Whoever wants profiles switches sampling on.
-//! 2. On a port of 127.0.0.1 each request needs the token (token.rs). On a Unix socket the permissions of the file admit
-//!    its owner only.
+//! 2. On a port of 127.0.0.1 each request needs the token (token.rs). On a Unix socket the permissions of the file
+//!    admit its owner only.
 //! 3. Each request reads the process anew, or joins a reading that is under way (metrics.rs). The server keeps nothing.
 // SPDX-License-Identifier: MIT
 
@@ -92,7 +92,8 @@ impl Server {
         }
     }
 
-    /// The list that Prometheus's http_sd_config expects: a target for each process, which the scraper requests with `?pid=`.
+    /// The list that Prometheus's http_sd_config expects: a target for each process, which the scraper requests with
+    /// `?pid=`.
     fn targets(&self) -> Result<Response> {
         let target = |pid: Pid| {
             let mut labels: serde_json::Map<_, _> =

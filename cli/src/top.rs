@@ -2,8 +2,8 @@
 //!
 //! 1. Every interval a snapshot goes to the screen (screen.rs), which keeps what was and draws it; stack.rs draws the
 //!    terms over time. worker.rs takes it, so that a process that is slow to read holds up nothing.
-//! 2. Keys are the screen's, or change the process. terminal.rs takes them, signals and the terminal's end, and puts the
-//!    terminal back whatever ends this; a panic puts it back by its hook.
+//! 2. Keys are the screen's, or change the process. terminal.rs takes them, signals and the terminal's end, and puts
+//!    the terminal back whatever ends this; a panic puts it back by its hook.
 //! 3. When the process ends, the last frame stays until a key.
 // SPDX-License-Identifier: MIT
 

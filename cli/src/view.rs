@@ -110,7 +110,8 @@ impl View {
                 return;
             }
             if end.is_none() && self.process.has_ended() {
-                let _ = print::line(&format!("Process {} has ended.", self.process.pid)); // to a reader, if there is one
+                // To a reader, if there is one.
+                let _ = print::line(&format!("Process {} has ended.", self.process.pid));
                 end = Some(Instant::now() + FAREWELL);
             }
             let told = self.told.load(Ordering::Relaxed) || !self.asked.load(Ordering::Relaxed);

@@ -169,7 +169,8 @@ fn a_slow_allocator_is_slower() {
     assert!(!result.stdout.contains('\x1b'), "colours in a file");
 }
 
-/// By the clock. On a machine that does much else the system allocator may differ from itself by as much; less so, the longer it runs.
+/// By the clock. On a machine that does much else the system allocator may differ from itself by as much; less so, the
+/// longer it runs.
 #[test]
 #[ignore = "the machine has a say: ./hak soak"]
 fn a_slow_allocator_takes_longer() {
@@ -193,8 +194,8 @@ fn a_slow_allocator_takes_longer() {
     assert!(is_told(&result), "{} {}", result.stdout, result.stderr);
 }
 
-/// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, and one in memory, by
-/// chance. With made-up times the statistics' own tests see to that.
+/// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, and one in
+/// memory, by chance. With made-up times the statistics' own tests see to that.
 #[test]
 #[ignore = "the machine has a say: ./hak soak"]
 fn equal_allocators_have_no_winner_on_a_loaded_machine() {

@@ -1,5 +1,5 @@
-//! `hakmem explain`, `options`, `set`, `purge` and `doctor` as a user runs them, on real programs and on one whose heap is
-//! known. HAKMEM_LIBRARY names libhakmem.so; libhakmem.a is to lie beside it.
+//! `hakmem explain`, `options`, `set`, `purge` and `doctor` as a user runs them, on real programs and on one whose heap
+//! is known. HAKMEM_LIBRARY names libhakmem.so; libhakmem.a is to lie beside it.
 
 use serde_json::Value;
 use std::fs;
@@ -47,7 +47,8 @@ fn adds_up(explanation: &Value, slack: i64) {
     assert_eq!(total + sum_of(&explanation["rest"], "rss"), rss, "heap and the rest are all there is");
 }
 
-/// The kernel's own figure for the whole process. It may make a huge page or split one between two looks, but not each time.
+/// The kernel's own figure for the whole process. It may make a huge page or split one between two looks, but not each
+/// time.
 fn agrees_with_the_kernel(pid: &str, explanation: &Value) {
     let rss = || {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
@@ -177,7 +178,8 @@ fn what_ace_finds_is_shown() {
     assert_eq!(metrics.matches("hakmem_preset_rating{").count(), 6, "{metrics}");
 }
 
-/// Else a program that was started a moment ago is taken for one under glibc's malloc: it has not loaded the library yet.
+/// Else a program that was started a moment ago is taken for one under glibc's malloc: it has not loaded the library
+/// yet.
 #[test]
 fn a_program_that_has_just_started_is_waited_for() {
     let Some(library) = library() else { return };
@@ -470,8 +472,8 @@ fn the_library_says_the_same() {
         fs::remove_file(&statistics).unwrap();
         for (name, value) in own["rss_bytes"].as_object().unwrap() {
             let (own, read) = (value.as_i64().unwrap(), term(&explanation, name));
-            // The library asks the kernel nothing: it takes each page of its tables and of its slots to be resident, and
-            // all that a huge page would keep.
+            // The library asks the kernel nothing: it takes each page of its tables and of its slots to be resident,
+            // and all that a huge page would keep.
             let exact = matches!(name.as_str(), "live" | "thread_caches");
             let (less, more) = (64 << 10, if exact { own / 2 + (128 << 10) } else { own });
             let agree = read - own <= less && own - read <= more;
@@ -652,7 +654,10 @@ fn options_are_set() {
     assert!(said("carve_bytes:3000=64").contains("carve_bytes has no value for this size"));
     assert!(said("owned_slabs:64=64").contains("owned_slabs has no value for this size"));
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
-    assert!(text(&["set", &pid, "hakmem_LARGE_RING_BLOCKS=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"), "its variable");
+    assert!(
+        text(&["set", &pid, "hakmem_LARGE_RING_BLOCKS=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"),
+        "its variable"
+    );
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
     assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("expected OPTION=VALUE"));

@@ -238,7 +238,8 @@ fn a_server_outlives_debug_information() {
     assert!(text(&["flame", profile.to_str().unwrap()]).contains("leaf"), "the symbol names it");
 }
 
-/// Else who cuts a file while it is read ends the command: the process that reads it may end, and has no rights to lose.
+/// Else who cuts a file while it is read ends the command: the process that reads it may end, and has no rights to
+/// lose.
 #[test]
 fn a_reader_of_files_is_alone() {
     let place = tempfile::tempdir().unwrap();

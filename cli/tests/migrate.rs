@@ -1,4 +1,5 @@
-//! `hakmem migrate` as a user runs it: the library takes every option that it prints. HAKMEM_LIBRARY names libhakmem.so.
+//! `hakmem migrate` as a user runs it: the library takes every option that it prints. HAKMEM_LIBRARY names
+//! libhakmem.so.
 // SPDX-License-Identifier: MIT
 
 use std::process::{Command, Output};

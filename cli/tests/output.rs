@@ -87,8 +87,8 @@ fn a_closed_pipe_ends_every_command_in_silence() {
         let output = command(&arguments, directory.path()).stdout(closed_pipe()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {:?} {said}", output.status);
-        // The summary of `run` is for stderr, so is what `purge` waits for on a busy machine, and so are the tables that stand
-        // beside `--json -`.
+        // The summary of `run` is for stderr, so is what `purge` waits for on a busy machine, and so are the tables
+        // that stand beside `--json -`.
         let beside =
             ["run", "purge"].contains(&arguments[0]) || arguments.contains(&"--json") && arguments[0] == "compare";
         assert!(beside || said.is_empty(), "{arguments:?}: {said}");

@@ -1,5 +1,5 @@
-//! `hakmem leak --unreachable`, `leak --sparse` and `what`, and what commands say of core files, on a program with planted
-//! faults (heap/lost.cc). HAKMEM_LIBRARY names libhakmem.so.
+//! `hakmem leak --unreachable`, `leak --sparse` and `what`, and what commands say of core files, on a program with
+//! planted faults (heap/lost.cc). HAKMEM_LIBRARY names libhakmem.so.
 
 use serde_json::Value;
 use std::path::Path;

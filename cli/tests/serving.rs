@@ -284,7 +284,8 @@ fn a_run_is_summed_up() {
     let Some(library) = library() else { return };
     let report = directory().join("run.html");
     let library = library.to_string_lossy().into_owned();
-    let script = "import sys; keep = [bytes(3000) for i in range(5000)]; print('out'); sys.stdout.flush(); import os; os._exit(7)";
+    let script = "import sys; keep = [bytes(3000) for i in range(5000)]; print('out'); sys.stdout.flush(); \
+        import os; os._exit(7)";
     let arguments = ["run", "--hakmem", &library, "--report", report.to_str().unwrap(), "--", "python3", "-c", script];
     let output = hakmem(&arguments);
     let summary = String::from_utf8(output.stderr).unwrap();

@@ -1,6 +1,8 @@
-//! `hakmem top` as a user sees it: on a terminal (a pseudo-terminal that the vt100 crate interprets), on a real program.
+//! `hakmem top` as a user sees it: on a terminal (a pseudo-terminal that the vt100 crate interprets), on a real
+//! program.
 //!
-//! The program is Debian's python3 under the library that HAKMEM_LIBRARY names; without that variable nothing is tested.
+//! The program is Debian's python3 under the library that HAKMEM_LIBRARY names; without that variable nothing is
+//! tested.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
-# What Debian's policy asks of each package: copyright, changelog, compressed manual pages, its own place for zsh, no debug
-# information. cpack runs this for a .deb before it packs the components' directories; what it strips itself is the
-# shared library, whose debug information becomes a package.
+# What Debian's policy asks of each package: copyright, changelog, compressed manual pages, its own place for zsh, no
+# debug information. cpack runs this for a .deb before it packs the components' directories; what it strips itself is
+# the shared library, whose debug information becomes a package.
 # SPDX-License-Identifier: MIT
 if(NOT CPACK_GENERATOR STREQUAL DEB)
   return()

@@ -1,8 +1,8 @@
 //! Compiles the C sources as CMakeLists.txt does for the static library (tests/library.rs compares the flags).
 //!
 //! 1. The sources are all C files below `c/src`, which is a link in the repository, and a copy in a package.
-//! 2. libc.c, which defines malloc and free, is for the feature `override`. new.c, C++'s operators, is left out: those of the
-//!    C++ library call malloc.
+//! 2. libc.c, which defines malloc and free, is for the feature `override`. new.c, C++'s operators, is left out: those
+//!    of the C++ library call malloc.
 // SPDX-License-Identifier: MIT
 use std::env;
 use std::fs;

@@ -1,12 +1,12 @@
-/* A catalogue of small memory errors: every kind with nine sizes of blocks, in the shape that such errors have in programs. It
- * knows nothing of the allocator, so that it compares them.
+/* A catalogue of small memory errors: every kind with nine sizes of blocks, in the shape that such errors have in
+ * programs. It knows nothing of the allocator, so that it compares them.
  *
  *   catalogue              runs all, each in its own process, and prints for each kind the sizes whose error was told
  *   catalogue --compare L  runs all under libc and under the library L in both modes, and prints a table
  *   catalogue KIND N       runs one of them with blocks of N bytes
  *
- * An error counts as told if a signal ends the program, if anything is printed on stderr, or if the error had no effect: what was
- * read was not the block's old contents (status 42). */
+ * An error counts as told if a signal ends the program, if anything is printed on stderr, or if the error had no
+ * effect: what was read was not the block's old contents (status 42). */
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <sys/resource.h>

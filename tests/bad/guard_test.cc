@@ -13,8 +13,8 @@
 #include "../posix_regex.h"
 #include "../support.h"
 
-/* A signal that comes to this thread, as to any other, once the system has a new handler for it and before the caller knows which was
- * the old one. The library calls glibc's own name. */
+/* A signal that comes to this thread, as to any other, once the system has a new handler for it and before the caller
+ * knows which was the old one. The library calls glibc's own name. */
 static bool signal_meanwhile = false;
 #if HAK_TEST_SHORTER == 1 /* a sanitizer has a sigaction of its own */
 extern "C" int __sigaction(int number, const struct sigaction *action, struct sigaction *before) noexcept {
@@ -133,7 +133,8 @@ const BadProgram kPrograms[] = {
 
 const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1", "HAKMEM_ON_ERROR=abort"};
 
-/* Whether a line of the report names the function, with its file, and none a function of the library that programs call. */
+/* Whether a line of the report names the function, with its file, and none a function of the library that programs
+ * call. */
 bool names(const std::string &report, const char *function) {
     const std::string call = "\nhakmem:   0x[0-9a-f]+ [^ ]*",
                       place = "[^ ]*\\+0x[0-9a-f]+ \\(/[^ ]+\\+0x[0-9a-f]+\\)\n";
@@ -258,7 +259,8 @@ TEST(Guard, IsSwitchedWhileTheProgramRuns) {
         << outcome.describe();
 }
 
-/* The program has a handler, as a virtual machine does that finds null pointers by it, when the library's comes before that. */
+/* The program has a handler, as a virtual machine does that finds null pointers by it, when the library's comes before
+ * that. */
 void fault_meanwhile(size_t size) {
     static volatile sig_atomic_t handled;
     struct sigaction own = {};

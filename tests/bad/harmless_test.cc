@@ -1,6 +1,6 @@
-/* Errors that harm nothing: a delete that names a wrong size, though the address says which block it is, and a question about a
- * pointer that is no block. By default a line names the caller, once, and the program goes on. If it fails, programs that run
- * under every other allocator are killed, or flooded with lines. */
+/* Errors that harm nothing: a delete that names a wrong size, though the address says which block it is, and a question
+ * about a pointer that is no block. By default a line names the caller, once, and the program goes on. If it fails,
+ * programs that run under every other allocator are killed, or flooded with lines. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -7,8 +7,8 @@
  *   misuses NAME     runs one of them, and ends as that one ends; status 42 means that the misuse had no effect
  *   misuses --table  prints name, response in default mode and response in secure mode, separated by tabs
  *
- * A misuse counts as told if a signal ends the program, if a line is printed, or if the misuse had no effect: the contents were
- * gone, or the call was refused. The misuse's function decides the latter, and returns true. */
+ * A misuse counts as told if a signal ends the program, if a line is printed, or if the misuse had no effect: the
+ * contents were gone, or the call was refused. The misuse's function decides the latter, and returns true. */
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <signal.h>
@@ -564,9 +564,9 @@ bool memalign_too_large(size_t) {
 
 /* ---- the table ---- */
 
-/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no effect;
- * otherwise the line, as a regular expression, after "said " if the program goes on. A guard lies before the first block of a
- * slab and behind the last one. */
+/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no
+ * effect; otherwise the line, as a regular expression, after "said " if the program goes on. A guard lies before the
+ * first block of a slab and behind the last one. */
 constexpr char kUntold[] = "-", kGuard[] = "guard", kNothing[] = "nothing";
 constexpr char kDouble[] = "double free of .*", kInvalid[] = "invalid free of .*", kPointer[] = "invalid pointer .*";
 constexpr char kSized[] = "free of .* with size .*", kOver[] = "overflow of .*",

@@ -1,6 +1,6 @@
 /* Runs each misuse of misuses.cc under the library, in both modes: as the table there says, it is reported by one line,
- * or not reported. Runs the errors of catalogue.cc, too, of which enough must be told. If a row fails, docs/costs.md is wrong about
- * the modes. */
+ * or not reported. Runs the errors of catalogue.cc, too, of which enough must be told. If a row fails, docs/costs.md is
+ * wrong about the modes. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* Two threads free the same block at the same moment. One of them frees it, and the other's free is told, if not at once then when
- * its ring would hand the block out. If it fails, two later allocations get the same memory. */
+/* Two threads free the same block at the same moment. One of them frees it, and the other's free is told, if not at
+ * once then when its ring would hand the block out. If it fails, two later allocations get the same memory. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <sched.h>

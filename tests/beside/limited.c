@@ -1,8 +1,8 @@
-/* A program that lowers its own RLIMIT_AS while it runs, as vsftpd does. Whatever it does then has to find memory: blocks
- * of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
+/* A program that lowers its own RLIMIT_AS while it runs, as vsftpd does. Whatever it does then has to find memory:
+ * blocks of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
  *
- * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see, or was set
- * before the program began: `stay`. */
+ * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see,
+ * or was set before the program began: `stay`. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
@@ -127,7 +127,8 @@ static size_t addresses(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The limits of other processes are none of this one's: those of a vfork's child, which has the same memory, and of a fork's. */
+/* The limits of other processes are none of this one's: those of a vfork's child, which has the same memory, and of a
+ * fork's. */
 static void limit_others(size_t bytes) {
     struct rlimit limit = {bytes, bytes};
     size_t before = addresses();

@@ -1,5 +1,5 @@
-/* The calls that concern memory, by the kernel's own trace: how many a program makes with the library beyond one that does nothing
- * without, and whether each that drops pages passes the name that libc has for it. */
+/* The calls that concern memory, by the kernel's own trace: how many a program makes with the library beyond one that
+ * does nothing without, and whether each that drops pages passes the name that libc has for it. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -61,8 +61,8 @@ bool drops_pages(const Call &info) {
     }
 }
 
-/* One for each: the library's three mappings and its read-only part, the region, its dumps, its first sets, its first records, the
- * template, the page that forks find empty, the variables that become read-only, and two SuperSlabs. */
+/* One for each: the library's three mappings and its read-only part, the region, its dumps, its first sets, its first
+ * records, the template, the page that forks find empty, the variables that become read-only, and two SuperSlabs. */
 constexpr int kOfTheLibrary = 13;
 
 /* If it fails, short programs have become slower to start, and nothing else shows it. */
@@ -93,7 +93,8 @@ int unseen(const std::vector<const char *> &program) {
     return calls - atoi(told);
 }
 
-/* If it fails, a cache of registered memory believes that pages are there that have gone: MPI and UCX then send what was there. */
+/* If it fails, a cache of registered memory believes that pages are there that have gone: MPI and UCX then send what
+ * was there. */
 TEST(MemoryCalls, ThatDropPagesPassLibcsNames) {
     setenv("LD_PRELOAD", HAK_TEST_HOOKS ":" HAK_TEST_LIBRARY, 1);
     setenv("HAKMEM_PURGER", "0",

@@ -1,5 +1,5 @@
-/* Makes the heap give pages back in each way there is: slots, runs, free pages inside slabs, blocks that move and shrink, threads.
- * With an argument only makes a thread, with which libc drops pages itself. */
+/* Makes the heap give pages back in each way there is: slots, runs, free pages inside slabs, blocks that move and
+ * shrink, threads. With an argument only makes a thread, with which libc drops pages itself. */
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Preloaded before the library: counts the calls that drop pages and pass libc's names, as caches of registered memory (MPI, UCX)
- * do, and says how many there were at the end. */
+/* Preloaded before the library: counts the calls that drop pages and pass libc's names, as caches of registered memory
+ * (MPI, UCX) do, and says how many there were at the end. */
 /* SPDX-License-Identifier: MIT */
 #include <stdarg.h>
 #include <stdio.h>

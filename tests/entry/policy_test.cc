@@ -1,8 +1,9 @@
-/* HAKMEM_POLICY: the program does not know of it. If one of these fails, what was learned in one run is wrong in the next.
+/* HAKMEM_POLICY: the program does not know of it. If one of these fails, what was learned in one run is wrong in the
+ * next.
  *
- * Each site calls through a pointer. First the pointer leads to who_calls, which notes the address to which the call returns: so
- * the test knows what a policy file has to name. The process is then run again with that file, and tells in which lane each site's
- * block lies, by a block of that lane beside it. */
+ * Each site calls through a pointer. First the pointer leads to who_calls, which notes the address to which the call
+ * returns: so the test knows what a policy file has to name. The process is then run again with that file, and tells in
+ * which lane each site's block lies, by a block of that lane beside it. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

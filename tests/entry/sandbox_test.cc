@@ -1,8 +1,9 @@
-/* A program enters a sandbox after its start: a seccomp filter that ends it at any call that glibc's malloc does not make, with
- * the calls of its own that it needs to end.
+/* A program enters a sandbox after its start: a seccomp filter that ends it at any call that glibc's malloc does not
+ * make, with the calls of its own that it needs to end.
  *
- *  1. A child for each row of options and each kind of threads allocates a little, enters the sandbox, and then uses 1, 3 and
- *     60 MB in small, large and huge blocks: the main thread alone, threads that were there before, threads that come later.
+ *  1. A child for each row of options and each kind of threads allocates a little, enters the sandbox, and then uses 1,
+ *     3 and 60 MB in small, large and huge blocks: the main thread alone, threads that were there before, threads that
+ *     come later.
  *  2. Threads end, memory is trimmed, and the program exits, so that whatever is to be printed at the end is.
  *
  * If it fails, programs are killed in their sandboxes. */

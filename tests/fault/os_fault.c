@@ -1,4 +1,5 @@
-/* os.h for tests: os_linux.c and os_merge.c unchanged, but each of their system calls goes through a gate that can make it fail.
+/* os.h for tests: os_linux.c and os_merge.c unchanged, but each of their system calls goes through a gate that can make
+ * it fail.
  *
  *  1. The headers come first, then a gate_… function for each call, then macros that replace the calls by the gates.
  *  2. A failing call is not made, or does only a part of its work (enum fault_part), as when the kernel finds out late

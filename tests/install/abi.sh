@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the check of the binary interface: it passes, and it finds a symbol that is gone, one that is new, another type, and
-# another version.
+# Tests the check of the binary interface: it passes, and it finds a symbol that is gone, one that is new, another type,
+# and another version.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/../kit.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the single file that `./hak amalgamate` writes: gcc, clang and musl-gcc compile it without a warning, programs run with it
-# in C and in C++ and with link-time optimization, and with HAKMEM_NO_OVERRIDE it leaves malloc alone.
+# Tests the single file that `./hak amalgamate` writes: gcc, clang and musl-gcc compile it without a warning, programs
+# run with it in C and in C++ and with link-time optimization, and with HAKMEM_NO_OVERRIDE it leaves malloc alone.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/../kit.sh"

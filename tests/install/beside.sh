@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests HAKMEM beside what else wants to be the malloc of a program: beside.sh BUILD_DIRECTORY (a release build). Sanitizers, a
-# malloc of the program's own, and libc's malloc where HAKMEM comes late, with a plugin. Either all works, or whoever ends the
-# program says why.
+# Tests HAKMEM beside what else wants to be the malloc of a program: beside.sh BUILD_DIRECTORY (a release build).
+# Sanitizers, a malloc of the program's own, and libc's malloc where HAKMEM comes late, with a plugin. Either all works,
+# or whoever ends the program says why.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/../kit.sh"
@@ -31,8 +31,8 @@ says() {
   echo "$2 says why not"
 }
 
-# The sanitizer's malloc is the program's, except that UndefinedBehaviorSanitizer has none. Only gcc's runtimes are libraries,
-# which a preloaded one comes before.
+# The sanitizer's malloc is the program's, except that UndefinedBehaviorSanitizer has none. Only gcc's runtimes are
+# libraries, which a preloaded one comes before.
 sanitized() {
   local cc sanitizer program preloaded=(env "LD_PRELOAD=$BUILD/libhakmem.so")
   for cc in gcc clang; do

@@ -1,6 +1,8 @@
-/* A program that has used libc's malloc when it opens a plugin that is linked with HAKMEM; blocks are freed on the other side.
+/* A program that has used libc's malloc when it opens a plugin that is linked with HAKMEM; blocks are freed on the
+ * other side.
  *
- *     late_host PLUGIN FLAGS      FLAGS: local, global, or deep: then the plugin's malloc is HAKMEM's, the program's is not
+ *     late_host PLUGIN FLAGS      FLAGS: local, global, or deep: then the plugin's malloc is HAKMEM's, the program's is
+ *                                 not
  */
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>

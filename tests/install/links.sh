@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What packaging/install.sh writes while other users watch the common directory for temporary files: nothing beside its own
-# directory there, where they leave links, so that root overwrites no file of its own.
+# What packaging/install.sh writes while other users watch the common directory for temporary files: nothing beside its
+# own directory there, where they leave links, so that root overwrites no file of its own.
 # SPDX-License-Identifier: MIT
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/../kit.sh"

@@ -1,5 +1,5 @@
-/* A program with a malloc of its own, which hands out each byte of a buffer once. OWN says who sees it: "default" all of the
- * process, "hidden" the program alone. */
+/* A program with a malloc of its own, which hands out each byte of a buffer once. OWN says who sees it: "default" all
+ * of the process, "hidden" the program alone. */
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>

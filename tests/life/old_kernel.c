@@ -2,9 +2,10 @@
  *
  *     old_kernel ERROR PROGRAM ARGS…     ERROR: ENOSYS, EPERM (as containers answer) or EINVAL
  *
- * A seccomp filter refuses every system call, advice and flag that is newer, and membarrier, which a kernel can be built without.
- * It hides itself (PR_GET_SECCOMP), because in a sandbox the library leaves some calls out. It ends a program that asks for an
- * address of more than 47 bits: only there the kernel gives such addresses, which programs that tag pointers cannot use. */
+ * A seccomp filter refuses every system call, advice and flag that is newer, and membarrier, which a kernel can be
+ * built without. It hides itself (PR_GET_SECCOMP), because in a sandbox the library leaves some calls out. It ends a
+ * program that asks for an address of more than 47 bits: only there the kernel gives such addresses, which programs
+ * that tag pointers cannot use. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
-/* Programs that sleep while they have threads: there is a purger, whoever allocates, and all bounds hold. If it fails, what is free
- * stays resident in programs such as servers with helpers that do not allocate.
+/* Programs that sleep while they have threads: there is a purger, whoever allocates, and all bounds hold. If it fails,
+ * what is free stays resident in programs such as servers with helpers that do not allocate.
  *
  * Waits only for conditions; if one never holds, the test's time limit ends it. */
 /* SPDX-License-Identifier: MIT */
@@ -73,7 +73,8 @@ static void grows_early(void) {
     await_heaps(3);
 }
 
-/* The purger comes although the other thread has no heap, makes the age of free memory hold, and ends when that thread has. */
+/* The purger comes although the other thread has no heap, makes the age of free memory hold, and ends when that thread
+ * has. */
 static void helps_one_with_a_heap(void) {
     static char *blocks[SMALL_BLOCKS];
     grow();

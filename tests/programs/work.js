@@ -27,8 +27,10 @@ function churn(seed) {
             slots.set(slot, { i, text: 'v'.repeat(random(50)), buffer: Buffer.alloc(random(4096), i & 255) });
         }
     }
-    const rows = [...slots].sort((a, b) => a[0] - b[0]).map(([slot, { i, text, buffer }]) => [slot, i, text, buffer.length]);
-    return `${rows.length} ${digest(JSON.stringify(rows))} ${digest(Buffer.concat([...slots.values()].map((v) => v.buffer)))}`;
+    const inOrder = [...slots].sort((a, b) => a[0] - b[0]);
+    const rows = inOrder.map(([slot, { i, text, buffer }]) => [slot, i, text, buffer.length]);
+    const buffers = Buffer.concat([...slots.values()].map((v) => v.buffer));
+    return `${rows.length} ${digest(JSON.stringify(rows))} ${digest(buffers)}`;
 }
 
 async function main() {

@@ -35,8 +35,8 @@ static void outbox_account(unsigned live) {
     kit_account(slab, live);
 }
 
-/* ---- outbox: a thread that only frees gathers and sends, while the purger sends what the thread has gathered; outbox_long: while
- * the slab is let go, too ---- */
+/* ---- outbox: a thread that only frees gathers and sends, while the purger sends what the thread has gathered;
+ * outbox_long: while the slab is let go, too ---- */
 
 static void outbox_setup(void) {
     gathered_setup();
@@ -103,7 +103,7 @@ static void loan_check(void) {
 }
 const struct race loan_race = {"loan", LOSES, loan_setup, {loan_0, purger_recalls, loan_2}, loan_check, 2, NULL};
 
-/* ---- loan_end: as before, when one more free makes the slab worth using, and a thread allocates that finds it on offer ---- */
+/* ---- loan_end: as before, when one more free makes the slab worth using, and a thread finds it on offer ---- */
 
 static unsigned freed_before;
 
@@ -236,7 +236,7 @@ const struct race forked_race = {
     forked_check, 1,
     NULL};
 
-/* ---- fork_page: a process forks while its second thread is born: the child has the number and the page as they are then ---- */
+/* ---- fork_page: a process forks while its second thread is born: the child has both as they are then ---- */
 
 static int32_t copied;
 static struct fork_page *page_copied;

@@ -8,7 +8,7 @@ static uintptr_t block[KIT_BLOCKS];
 static void *got; /* by a dense allocation */
 static bool moved;
 
-/* ---- moving: the cursor lists a block of a slab without owner, which moves, while another is freed and a third comes ---- */
+/* ---- moving: the cursor lists a block of a slab without owner; it moves while others are freed and come ---- */
 
 static void moving_setup(void) {
     kit_setup();
@@ -158,7 +158,7 @@ const struct race mesh_reuse_race = {"mesh_reuse",
                                      2,
                                      NULL};
 
-/* ---- mesh_next: a pass is late, and the record is another meshed slab's by then, whose place in the table is a new one ---- */
+/* ---- mesh_next: a pass is late, and the record is another meshed slab's by then, at a new place in the table ---- */
 
 static bool began;
 

@@ -118,7 +118,7 @@ const struct race reuse_race = {"reuse",     "a block is handed out in the place
                                 reuse_check, 4,
                                 NULL};
 
-/* ---- refill: the same, but the thread that takes from it does not follow the offer: its ring was filled from there before ---- */
+/* ---- refill: the same, but the thread that takes follows no offer: its ring was filled from there ---- */
 
 static void refill_setup(void) {
     reuse_setup();

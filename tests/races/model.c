@@ -11,7 +11,8 @@
  *     these addresses; each time it finds another one, the search starts again. All other accesses commute.
  *
  * A bug put in on purpose may weaken an access (seeds.h): it gets another order, is split, or comes late.
- * Not covered: consume (unused), mixed sizes at one address, accesses of HAK_UNSEEN functions (they read the latest value). */
+ * Not covered: consume (unused), mixed sizes at one address, accesses of HAK_UNSEEN functions (they read the latest
+ * value). */
 /* SPDX-License-Identifier: MIT */
 #include "model.h"
 

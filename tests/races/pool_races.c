@@ -74,8 +74,8 @@ static void cache_1(void) {
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
 
-/* ---- nodes: SuperSlab 0 has been node 0's and then node 1's, and has no memory. Node 0 takes it again, while a thread of node 1
- * follows an old hint, and a third thread finds that hints are wrong ---- */
+/* ---- nodes: SuperSlab 0 has been node 0's and then node 1's, and has no memory. Node 0 takes it again, while a thread
+ * of node 1 follows an old hint, and a third thread finds that hints are wrong ---- */
 
 static void take_and_give(unsigned node, bool whole, bool kept) {
     struct superslab_wish wish = {&client[node], 1, 1, 0, 0, false, node, node};
@@ -105,8 +105,8 @@ static void nodes_check(void) {
 const struct race nodes_race = {
     "nodes", "a node does not find its free memory", nodes_setup, {nodes_0, nodes_1, nodes_2}, nodes_check, 2, NULL};
 
-/* ---- node_offer: the SuperSlab has had the same two nodes, and node 0's set of those with offers still has it. Node 0 takes it again
- * and offers a slab there, while another thread of node 0 follows the old hint ---- */
+/* ---- node_offer: the SuperSlab has had the same two nodes, and node 0's set of those with offers still has it. Node 0
+ * takes it again and offers a slab there, while another thread of node 0 follows the old hint ---- */
 
 static size_t found;
 
@@ -174,8 +174,8 @@ static void limit_check(void) {
 const struct race limit_race = {"limit", "the heap outgrows its limit", limit_setup, {limit_0, limit_1}, limit_check, 2,
                                 NULL};
 
-/* ---- lazy: one thread takes a slot, while another gives one and makes what is EMPTY LAZY, and a third makes what is LAZY
- * UNUSED. One slot is LAZY already ---- */
+/* ---- lazy: one thread takes a slot, while another gives one and makes what is EMPTY LAZY, and a third makes what is
+ * LAZY UNUSED. One slot is LAZY already ---- */
 
 static void lazy_setup(void) {
     slots_setup(true);

@@ -132,8 +132,9 @@ const struct race spans_race = {
     "spans", "a span of secure mode is used twice, or never again", spans_setup, {spans_0, spans_1}, recut_check, 2,
     NULL};
 
-/* ---- node_spans: SuperSlab 1 has no memory; it was node 1's last, and node 0's before, whose set still has it. A thread of node 0
- * takes it again and has a free span there, while another one, which needs a span, follows the old hint ---- */
+/* ---- node_spans: SuperSlab 1 has no memory; it was node 1's last, and node 0's before, whose set still has it. A
+ * thread of node 0 takes it again and has a free span there, while another one, which needs a span, follows the old
+ * hint ---- */
 
 static size_t span;
 

@@ -244,7 +244,8 @@ void write_after_free_and_trim(size_t size) {
     hak_trim();
     churn(size);
 }
-/* Many blocks come and go afterwards, so that whole slabs become free and go back before anybody is handed the block. */
+/* Many blocks come and go afterwards, so that whole slabs become free and go back before anybody is handed the
+ * block. */
 void write_and_fill_slabs(size_t size) {
     char *block = named(size);
     memset(block, 7, size);

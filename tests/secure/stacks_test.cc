@@ -1,6 +1,6 @@
-/* SECURE_STACKS=1: small programs that misuse a block under HAKMEM_SECURE=1, each run in its own process. The report must say
- * which calls allocated and freed the block, and never that those of another block did. If one fails, a user sees that memory is
- * damaged and not whose. */
+/* SECURE_STACKS=1: small programs that misuse a block under HAKMEM_SECURE=1, each run in its own process. The report
+ * must say which calls allocated and freed the block, and never that those of another block did. If one fails, a user
+ * sees that memory is damaged and not whose. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -204,8 +204,8 @@ __attribute__((noinline)) uintptr_t note_at_another(void *p, bool freed) {
     return site;
 }
 
-/* Blocks at 16,384 times as many addresses as have a place, noted by three threads and read by a fourth: what is found of a
- * block is always what was noted of it. */
+/* Blocks at 16,384 times as many addresses as have a place, noted by three threads and read by a fourth: what is found
+ * of a block is always what was noted of it. */
 TEST(SecureStacks, AreNeverThoseOfAnotherBlock) {
     constexpr size_t kBytes = 1ull << 30, kBlocks = 100000 / kShorter;
     char *memory = static_cast<char *>(hak_malloc(kBytes));

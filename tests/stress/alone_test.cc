@@ -107,9 +107,9 @@ long faults() {
     return usage.ru_minflt;
 }
 
-/* 40 MiB come and go where huge pages are cheap, as host.c says. From the second time on they do not come page by page: as huge
- * pages, or because the system has not taken what it may take. Only in a process of its own: which addresses get huge pages
- * depends on what the heap was before, and the other tests want small ones. */
+/* 40 MiB come and go where huge pages are cheap, as host.c says. From the second time on they do not come page by page:
+ * as huge pages, or because the system has not taken what it may take. Only in a process of its own: which addresses
+ * get huge pages depends on what the heap was before, and the other tests want small ones. */
 TEST(Alone, MemoryThatComesAndGoesDoesNotComePageByPage) {
     const char *host = getenv("HAK_TEST_HOST");
     if (testing::UnitTest::GetInstance()->test_to_run_count() != 1 || host == nullptr || strcmp(host, "cheap") != 0)
@@ -193,8 +193,8 @@ template <typename Body> void in_child(Body body) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
 }
 
-/* Fills 16 MiB and frees most of it, again and again, so that the heap learns to keep what comes back. A heap that shrinks further
- * than in all these rounds keeps nothing for the next. */
+/* Fills 16 MiB and frees most of it, again and again, so that the heap learns to keep what comes back. A heap that
+ * shrinks further than in all these rounds keeps nothing for the next. */
 void swing() {
     constexpr size_t kBytes = 16 * kMiB, kKept = 8;
     std::mt19937 random(2);
@@ -216,8 +216,8 @@ void swing() {
 
 TEST(Alone, LittleStaysAfterSwings) { in_child(swing); }
 
-/* Fills 60 MB with blocks of 8 B to 3 MB and frees them all, three times, and then does nothing. Nobody will see that it is quiet, so it
- * keeps little although it has swung: no more than what comes back at once may keep. */
+/* Fills 60 MB with blocks of 8 B to 3 MB and frees them all, three times, and then does nothing. Nobody will see that
+ * it is quiet, so it keeps little although it has swung: no more than what comes back at once may keep. */
 void pass_thrice() {
     constexpr size_t kBytes = 60 * kMiB;
     std::mt19937 random(3);
@@ -241,8 +241,8 @@ void take_no_time() {
         EXPECT_EQ(hak_option_set(time, "1000000"), 0) << time;
 }
 
-/* A program that frees and allocates the same 60 MB again and again pays for giving them back while the heap learns that, and
- * not in each round, though that is more than 64 MiB with what rounding takes. */
+/* A program that frees and allocates the same 60 MB again and again pays for giving them back while the heap learns
+ * that, and not in each round, though that is more than 64 MiB with what rounding takes. */
 void swing_widely() {
     constexpr size_t kBlocks = 20, kBytes = 3000000;
     char *blocks[kBlocks];
@@ -345,9 +345,9 @@ long trimmed_pages() {
     return at != nullptr ? atol(at + strlen(key)) : -1;
 }
 
-/* One block in `share` stays, at random, and the others are freed in the order of their addresses. Of the pages that no block
- * touches any more, in slabs in use, six in seven have gone with the last free, however full their slabs are: but for those of
- * slabs that may stay noted, four times RETAIN_BYTES. */
+/* One block in `share` stays, at random, and the others are freed in the order of their addresses. Of the pages that no
+ * block touches any more, in slabs in use, six in seven have gone with the last free, however full their slabs are: but
+ * for those of slabs that may stay noted, four times RETAIN_BYTES. */
 void keep_one_in(size_t bytes, unsigned share) {
     size_t count = 48 * kMiB / bytes, page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), slot = 64 * kKiB;
     std::mt19937 random(5);
@@ -410,7 +410,8 @@ void fill_again() {
 }
 TEST(Alone, ThinSlabsThatFillAgainStay) { in_child(fill_again); }
 
-/* Free pages in slabs that are still well filled are looked for part by part: no malloc looks at the whole of a large heap. */
+/* Free pages in slabs that are still well filled are looked for part by part: no malloc looks at the whole of a large
+ * heap. */
 void trim_in_parts() {
     constexpr size_t kBytes = 9000, kCount = 256 * kMiB / kBytes, kFreed = kCount * 2 / 5,
                      kPartPages = 32 * kMiB / 4096;

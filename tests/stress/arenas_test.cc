@@ -1,5 +1,6 @@
-/* Arenas that many threads use, while others are born and end, and while arenas are destroyed, released and made again. If it
- * fails, a server that has an arena for each request hands out a block twice or loses one. support.h says how to run longer. */
+/* Arenas that many threads use, while others are born and end, and while arenas are destroyed, released and made again.
+ * If it fails, a server that has an arena for each request hands out a block twice or loses one. support.h says how to
+ * run longer. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
@@ -198,7 +199,8 @@ TEST(Arenas, ALimitHoldsAmongThreads) {
     }
 }
 
-/* Statistics are read while arenas end and others take their places: a report never has one's name beside another's limit. */
+/* Statistics are read while arenas end and others take their places: a report never has one's name beside another's
+ * limit. */
 TEST(Arenas, StatisticsWhileArenasAreMade) {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;

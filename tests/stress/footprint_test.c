@@ -1,5 +1,5 @@
-/* What the library costs a small program: the pages of its variables that the program has to itself. If it fails, each of many
- * small processes is larger; cmake/layout.ld says what belongs where. */
+/* What the library costs a small program: the pages of its variables that the program has to itself. If it fails, each
+ * of many small processes is larger; cmake/layout.ld says what belongs where. */
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <stdlib.h>

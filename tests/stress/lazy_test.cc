@@ -1,7 +1,9 @@
-/* LAZY memory: the system may take its pages at any moment until they are written to again. If these tests fail, a program
- * finds zeroes or another block's bytes in what it wrote, calloc's memory is not zero, or memory that swings is not reused.
+/* LAZY memory: the system may take its pages at any moment until they are written to again. If these tests fail, a
+ * program finds zeroes or another block's bytes in what it wrote, calloc's memory is not zero, or memory that swings is
+ * not reused.
  *
- * The system is made to take pages by MADV_PAGEOUT, which drops those that were given to it, while blocks come and go. */
+ * The system is made to take pages by MADV_PAGEOUT, which drops those that were given to it, while blocks come and
+ * go. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

@@ -358,8 +358,8 @@ int run_child(const std::string &name, size_t limit) {
         exhaust_all_sizes(limit, false, 0);
     if (name == "frontier")
         align_at_the_frontier(limit);
-    /* Secure mode's table takes 132 KiB of addresses for each SuperSlab, and the pages around large blocks make some of them a
-     * slot longer. Blocks of 48 bytes take 64 with their canary. */
+    /* Secure mode's table takes 132 KiB of addresses for each SuperSlab, and the pages around large blocks make some of
+     * them a slot longer. Blocks of 48 bytes take 64 with their canary. */
     if (name == "as")
         exhaust_all_sizes(limit, false, in_secure_mode() ? 0.40 : limit >= 200 * kMiB ? 0.90 : 0.85);
     /* Guards do not count here, but the table does: up to 132 KiB for each SuperSlab that was ever used for small

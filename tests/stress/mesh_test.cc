@@ -1,5 +1,5 @@
-/* Meshing (HAKMEM_MESH): slabs share pages. If it fails, a program that switched it on loses writes, or reads another block's
- * bytes, or does not get the memory that it was promised. */
+/* Meshing (HAKMEM_MESH): slabs share pages. If it fails, a program that switched it on loses writes, or reads another
+ * block's bytes, or does not get the memory that it was promised. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -222,7 +222,8 @@ TEST_F(Mesh, NoWriteOfAnotherThreadIsLost) {
     EXPECT_TRUE(merges());
 }
 
-/* Threads allocate and free what they have and what others had while passes run, and each block's number is right at its end. */
+/* Threads allocate and free what they have and what others had while passes run, and each block's number is right at
+ * its end. */
 TEST_F(Mesh, ThreadsFreeWhilePassesRun) {
     std::vector<std::atomic<uint32_t *>> places(20000);
     std::atomic<unsigned> wrong{0}, ended{0};

@@ -1,6 +1,6 @@
-/* Threads that move between NUMA nodes all the time, while others free their blocks, end and begin. If it fails, a program whose
- * threads the system moves loses memory at each move, or has two blocks in one place. HAKMEM_NUMA=4 pretends the nodes, and
- * this test's sched_getcpu the processors. support.h says how to run longer. */
+/* Threads that move between NUMA nodes all the time, while others free their blocks, end and begin. If it fails, a
+ * program whose threads the system moves loses memory at each move, or has two blocks in one place. HAKMEM_NUMA=4
+ * pretends the nodes, and this test's sched_getcpu the processors. support.h says how to run longer. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

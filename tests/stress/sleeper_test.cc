@@ -146,8 +146,8 @@ TEST(Sleeper, KeepsNoCaches) {
     sleeper.join();
 }
 
-/* A thread frees most blocks of many slabs in bulk, so that it has them on loan, and sleeps. Allocations of others must come
- * from these slabs, at once and without anybody's help, and what others free of the rest must go back. */
+/* A thread frees most blocks of many slabs in bulk, so that it has them on loan, and sleeps. Allocations of others must
+ * come from these slabs, at once and without anybody's help, and what others free of the rest must go back. */
 TEST(Sleeper, LeavesToOthersWhatItHasOnLoan) {
     constexpr size_t kSize = 200, kCount = 300000, kKeepEvery = 16;
     Flag born, full, swept, end;
@@ -186,7 +186,8 @@ TEST(Sleeper, LeavesToOthersWhatItHasOnLoan) {
     sleeper.join();
 }
 
-/* A thread says that it rests: what others allocate next comes from its slabs, of whatever size, and its caches hold nothing. */
+/* A thread says that it rests: what others allocate next comes from its slabs, of whatever size, and its caches hold
+ * nothing. */
 TEST(Sleeper, LeavesAllToOthersWhenItSaysSo) {
     if (in_secure_mode())
         GTEST_SKIP() << "no thread has slabs of its own";
@@ -248,8 +249,9 @@ TEST(Sleeper, TrimCollectsWhatOthersFreed) {
     EXPECT_LE(after, before + kMiB / 2) << heap_stats_text();
 }
 
-/* A quarter of the blocks is freed, neighbours in address order, so that each slab is well filled and has whole free pages; then
- * no thread calls the allocator. Nine in ten of the pages go back, but for those of slabs that the thread still owns. */
+/* A quarter of the blocks is freed, neighbours in address order, so that each slab is well filled and has whole free
+ * pages; then no thread calls the allocator. Nine in ten of the pages go back, but for those of slabs that the thread
+ * still owns. */
 void free_a_quarter(size_t size) {
     constexpr size_t kBytes = 32 * kMiB, kPiece = 16 * kKiB, kOwned = 64;
     Pointers blocks(kBytes / size);

@@ -224,8 +224,8 @@ bool one_is_parked() {
 std::atomic<bool> parked_beside_these{false};
 
 /* Waits until our purger exists and is parked. It may have ended a moment ago, before these threads began: then 32 MiB
- * that come and go start it again at once; less would not, and if one of them has made its own by then, nobody does. So every few
- * seconds they do so anew. */
+ * that come and go start it again at once; less would not, and if one of them has made its own by then, nobody does. So
+ * every few seconds they do so anew. */
 void work_after_main() {
     for (int waits = 0; !parked_beside_these; waits++) {
         std::vector<void *> blocks;
@@ -279,8 +279,9 @@ TEST(Threads, BlocksOutliveTheirThreads) {
         S.free(block);
 }
 
-/* A thread puts blocks into the inboxes of slabs whose owner has ended, and then looks when those are worth using. Nothing orders
- * that look before what the slab's slot is used for next; ThreadSanitizer says so unless both are atomic. */
+/* A thread puts blocks into the inboxes of slabs whose owner has ended, and then looks when those are worth using.
+ * Nothing orders that look before what the slab's slot is used for next; ThreadSanitizer says so unless both are
+ * atomic. */
 TEST(Threads, ASlabMayEndBehindALateLook) {
     const size_t kBlocks = 128 * 16, kOthers = 1024,
                  kSent = 3; /* of one slab: what it sends later orders what it did before */
@@ -335,7 +336,8 @@ TEST(Threads, ASlabMayEndBehindALateLook) {
     }
 }
 
-/* A server with a thread for each request: a thread uses the pages of the one before, and does not fault them in anew. */
+/* A server with a thread for each request: a thread uses the pages of the one before, and does not fault them in
+ * anew. */
 TEST(Threads, OneAfterAnotherUseTheSamePages) {
     if (kShorter != 1 || in_secure_mode())
         GTEST_SKIP() << "a sanitizer's and secure mode's threads give back what they used";

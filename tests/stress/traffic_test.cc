@@ -187,8 +187,8 @@ TEST(Traffic, ThreadsEndWhileOthersFreeTheirBlocks) {
         EXPECT_LT(heap_rss_bytes(), early + 16 * kMiB) << heap_stats_text();
 }
 
-/* Owners allocate, then sleep for the rest of the test; the main thread frees all their blocks. The owners' current slabs stay: 5 to
- * 9 MiB. */
+/* Owners allocate, then sleep for the rest of the test; the main thread frees all their blocks. The owners' current
+ * slabs stay: 5 to 9 MiB. */
 TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
     Gate end;
     Queue queue(100000);

@@ -1,5 +1,5 @@
-/* ACE, with costs that the test makes up and a clock of its own, then in this process. If it fails, a program with ACE=on uses a preset
- * that is worse than what it had, or pays for the search. */
+/* ACE, with costs that the test makes up and a clock of its own, then in this process. If it fails, a program with
+ * ACE=on uses a preset that is worse than what it had, or pays for the search. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
@@ -146,7 +146,8 @@ TEST(Ace, ARestEndsAMatch) {
     }
 }
 
-/* A heap that goes up and down by 1,000 slots. Returns the preset in use after a while: 0 keeps 16 slots, 1 keeps 4,096. */
+/* A heap that goes up and down by 1,000 slots. Returns the preset in use after a while: 0 keeps 16 slots, 1 keeps
+ * 4,096. */
 unsigned after_swings(uint64_t half_ns, uint64_t slot_second, bool plays = true) {
     const inside_ace_rule rules[] = {{16, 10, 10 * kSecond}, {4096, 100, 10 * kSecond}};
     inside_ace_start(2, rules, slot_second, 8'000, plays);
@@ -158,8 +159,8 @@ unsigned after_swings(uint64_t half_ns, uint64_t slot_second, bool plays = true)
     return plays ? inside_ace_in_use() : inside_ace_best();
 }
 
-/* Keeping 1,000 slots for half a second costs 9 ms at this price, to purge them and fault them in again the same; so a quick swing
- * keeps them and a slow one doesn't. */
+/* Keeping 1,000 slots for half a second costs 9 ms at this price, to purge them and fault them in again the same; so a
+ * quick swing keeps them and a slow one doesn't. */
 TEST(Ace, WeighsMemoryAgainstTime) {
     EXPECT_EQ(after_swings(kSecond / 10, 18'000), 1u);
     EXPECT_EQ(after_swings(2 * kSecond, 18'000), 0u);
@@ -180,7 +181,8 @@ struct Settings {
     const char *preset, *retain_bytes;
 };
 
-/* Goes up and down by 30 MiB until one of these presets is in use, and is the one that is played. False: not in 2,000 swings. */
+/* Goes up and down by 30 MiB until one of these presets is in use, and is the one that is played. False: not in 2,000
+ * swings. */
 bool swings_until(const std::vector<Settings> &presets) {
     for (int i = 0; i < 2'000; i++) {
         std::vector<void *> blocks;
@@ -206,8 +208,8 @@ void miss() {
 
 double rounds() { return heap_stats()["ace"]["rounds"].number; }
 
-/* In a child that was forked in the middle of a turn the rounds begin anew. In the first one nothing is tried, so what was tried then
- * must not be in effect any more. The first of these tests, as it forks before anything was learned. */
+/* In a child that was forked in the middle of a turn the rounds begin anew. In the first one nothing is tried, so what
+ * was tried then must not be in effect any more. The first of these tests, as it forks before anything was learned. */
 TEST(Learn, AChildDoesNotGoOnWithWhatItsParentTried) {
     if (in_secure_mode())
         GTEST_SKIP() << "other tiers";

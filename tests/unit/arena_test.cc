@@ -1,4 +1,5 @@
-/* Arenas: if one of these fails, a program that frees a request's memory at once loses other memory with it, or keeps some. */
+/* Arenas: if one of these fails, a program that frees a request's memory at once loses other memory with it, or keeps
+ * some. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

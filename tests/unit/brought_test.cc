@@ -1,5 +1,5 @@
-/* Arenas in memory that the program brings: if one of these fails, blocks lie elsewhere than the program said, overlap, or cannot
- * be freed; or the memory is not the program's again afterwards. */
+/* Arenas in memory that the program brings: if one of these fails, blocks lie elsewhere than the program said, overlap,
+ * or cannot be freed; or the memory is not the program's again afterwards. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/* SUPERSLAB=0, with which libc's own allocator serves. If it fails, whoever compares a program under HAKMEM with the same program
- * without it is misled, or the program breaks. */
+/* SUPERSLAB=0, with which libc's own allocator serves. If it fails, whoever compares a program under HAKMEM with the
+ * same program without it is misled, or the program breaks. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/* The identities between counters: each counts what its help says. If they fail, whoever reads the statistics looks for the
- * cause of something that never happened. */
+/* The identities between counters: each counts what its help says. If they fail, whoever reads the statistics looks for
+ * the cause of something that never happened. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

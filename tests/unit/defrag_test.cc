@@ -1,5 +1,5 @@
-/* Moving blocks with the program's help. If it fails, a cache that shrank keeps the memory of what it once held, or moves its
- * values in circles, or loses one. */
+/* Moving blocks with the program's help. If it fails, a cache that shrank keeps the memory of what it once held, or
+ * moves its values in circles, or loses one. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

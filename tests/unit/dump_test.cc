@@ -1,5 +1,6 @@
-/* Profiles and statistics of running programs: when they are written, how they are called, and what they say. Children run;
- * what they leave in a directory is looked at. If it fails, somebody who waits for a leak to show has no file when it does. */
+/* Profiles and statistics of running programs: when they are written, how they are called, and what they say. Children
+ * run; what they leave in a directory is looked at. If it fails, somebody who waits for a leak to show has no file when
+ * it does. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

@@ -121,7 +121,8 @@ void inside_text_write(int fd, const char *text);
 
 /* secure.h: the freed block as seen by another thread that frees it at the same moment. */
 void inside_secure_revive(void *block);
-/* secure_trace.h: notes who calls, and returns the address to which the call returns; copies the callers noted, 0 of none. */
+/* secure_trace.h: notes who calls, and returns the address to which the call returns; copies the callers noted, 0 of
+ * none. */
 uintptr_t inside_secure_note(void *p, int freed);
 unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers);
 
@@ -183,8 +184,8 @@ size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
-/* nodes.h, superslab.h: how many nodes there are; whose the memory at a slot, at a block is. Reads the kernel's files below `root`,
- * and returns the number of nodes; `of_processor` has room for INSIDE_PROCESSORS. */
+/* nodes.h, superslab.h: how many nodes there are; whose the memory at a slot, at a block is. Reads the kernel's files
+ * below `root`, and returns the number of nodes; `of_processor` has room for INSIDE_PROCESSORS. */
 enum { INSIDE_PROCESSORS = 8192 };
 unsigned inside_nodes(void);
 unsigned inside_node_of_slot(size_t slot);

@@ -1,5 +1,6 @@
-/* A kind of slabs is a file and a row: every call of the interface works with blocks of a kind that the library has never heard of
- * (toy_kind.c). If it fails, adding a tier means finding all the places that know which tiers there are. */
+/* A kind of slabs is a file and a row: every call of the interface works with blocks of a kind that the library has
+ * never heard of (toy_kind.c). If it fails, adding a tier means finding all the places that know which tiers there
+ * are. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

@@ -1,4 +1,5 @@
-/* The ledger of allocations and misses. If one fails, the figures by class that statistics and `hakmem top` show are wrong. */
+/* The ledger of allocations and misses. If one fails, the figures by class that statistics and `hakmem top` show are
+ * wrong. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -29,7 +30,8 @@ class Ledger : public testing::Test {
     }
 };
 
-/* Replaces random blocks, which frees into current slabs, full ones and partly used ones. Returns the number of mallocs. */
+/* Replaces random blocks, which frees into current slabs, full ones and partly used ones. Returns the number of
+ * mallocs. */
 long churn(size_t bytes, size_t slots, int steps, uint64_t seed) {
     Random random(seed);
     std::vector<void *> blocks(slots);
@@ -94,7 +96,8 @@ TEST_F(Ledger, CountsWhileTheProfileSamples) {
     EXPECT_NEAR(allocations(320) - before, made - sampled, 16);
 }
 
-/* Rings count as exactly as lists, whatever happened to them: full, emptied, moved to where there is more room, their thread ended. */
+/* Rings count as exactly as lists, whatever happened to them: full, emptied, moved to where there is more room, their
+ * thread ended. */
 TEST_F(Ledger, CountsEveryAllocationFromRings) {
     for (size_t bytes : {2048, 8192, 65536}) {
         for (size_t slots : {1, 100, 2000}) {

@@ -24,7 +24,8 @@ char PyThreadState_GetFrame[1];
 void *PyGILState_GetThisThreadState(void);
 }
 
-/* Once a probe has said so, each reading of a clock is so much after the one before, and costs do not depend on the machine. */
+/* Once a probe has said so, each reading of a clock is so much after the one before, and costs do not depend on the
+ * machine. */
 static std::atomic<uint64_t> made_up_ns, step_ns;
 extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
     uint64_t step = step_ns;

@@ -1,9 +1,9 @@
-/* Several NUMA nodes, as HAKMEM_NUMA pretends them on any machine. If it fails, a thread works in memory of another node although
- * its own has some: each access that misses the caches takes twice as long; or memory that is free on one node is lost to the
- * others, and a program runs out of memory while half of it is free.
+/* Several NUMA nodes, as HAKMEM_NUMA pretends them on any machine. If it fails, a thread works in memory of another
+ * node although its own has some: each access that misses the caches takes twice as long; or memory that is free on one
+ * node is lost to the others, and a program runs out of memory while half of it is free.
  *
- * Each case is a process of its own with two nodes, and again with four. The test's own sched_getcpu says on which processor a
- * thread runs, as processor N is on node N modulo the nodes. */
+ * Each case is a process of its own with two nodes, and again with four. The test's own sched_getcpu says on which
+ * processor a thread runs, as processor N is on node N modulo the nodes. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/* Whether huge pages pay, decided by times that the test makes up, and by the times of this machine. If it fails, a program
- * pays for huge pages that cost more than small ones, or does without those that cost less. */
+/* Whether huge pages pay, decided by times that the test makes up, and by the times of this machine. If it fails, a
+ * program pays for huge pages that cost more than small ones, or does without those that cost less. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
@@ -114,7 +114,8 @@ int child_dear() {
     return failed;
 }
 
-/* Whether a mapping of the region with resident memory might get larger pages: those that nobody asked for, or that it asks for. */
+/* Whether a mapping of the region with resident memory might get larger pages: those that nobody asked for, or that it
+ * asks for. */
 bool some_might_get(bool asked) {
     Json region = heap_stats()["region"];
     uintptr_t begin = strtoul(region["begin"].text.c_str(), nullptr, 16);
@@ -152,7 +153,8 @@ int child_folios() {
     return failed;
 }
 
-/* The program may never touch its huge blocks, so huge pages are asked for there only where they have paid elsewhere. */
+/* The program may never touch its huge blocks, so huge pages are asked for there only where they have paid
+ * elsewhere. */
 int child_run() {
     int failed = 0;
     for (int i = 0; i < 8; i++)

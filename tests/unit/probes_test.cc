@@ -249,8 +249,8 @@ TEST(Probes, ATracerStartsSampling) {
     sigaction(SIGTRAP, &before, nullptr);
 }
 
-/* Else a program that allocates blocks of one size, above 1 KiB, and frees them at once is never sampled: none of its calls is on a
- * slow path. */
+/* Else a program that allocates blocks of one size, above 1 KiB, and frees them at once is never sampled: none of its
+ * calls is on a slow path. */
 TEST(Probes, ATracerStartsSamplingWhereEveryCallIsAHitOfARing) {
     File file("/proc/self/exe");
     struct sigaction action = {}, before;

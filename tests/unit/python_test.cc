@@ -1,5 +1,5 @@
-/* Python's frames (python.h), of an interpreter that is none, so that every word of it can be wrong. If it fails, a profiled
- * Python program crashes, or its functions have each other's names. */
+/* Python's frames (python.h), of an interpreter that is none, so that every word of it can be wrong. If it fails, a
+ * profiled Python program crashes, or its functions have each other's names. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* The names of jemalloc that Redis and Valkey call, as they call them (include/hakmem/jemalloc/jemalloc.h). If it fails, a Redis
- * built against HAKMEM does not link, or does not see that it is fragmented. */
+/* The names of jemalloc that Redis and Valkey call, as they call them (include/hakmem/jemalloc/jemalloc.h). If it
+ * fails, a Redis built against HAKMEM does not link, or does not see that it is fragmented. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <jemalloc/jemalloc.h>

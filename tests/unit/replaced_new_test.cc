@@ -1,5 +1,6 @@
-/* A program that has some of the C++ operators itself, with blocks that no other form knows. If one fails, a program that replaces
- * `operator new(size_t)` and `operator delete(void *)` alone, as the standard allows, ends at its first sized delete. */
+/* A program that has some of the C++ operators itself, with blocks that no other form knows. If one fails, a program
+ * that replaces `operator new(size_t)` and `operator delete(void *)` alone, as the standard allows, ends at its first
+ * sized delete. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

@@ -1,6 +1,7 @@
-/* Two threads free a mid or large block at exactly the same moment, and neither sees the other's free: the block is in two rings. The
- * first ring to give the block back does so; the second one reports the double free. If it fails, two later allocations may get
- * the same block. The test sets the block's state back between two frees, which leaves the same state behind. */
+/* Two threads free a mid or large block at exactly the same moment, and neither sees the other's free: the block is in
+ * two rings. The first ring to give the block back does so; the second one reports the double free. If it fails, two
+ * later allocations may get the same block. The test sets the block's state back between two frees, which leaves the
+ * same state behind. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

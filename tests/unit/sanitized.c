@@ -1,5 +1,5 @@
-/* One mistake, which the sanitizer of this build must find: else what it says of all other tests means nothing. Without a sanitizer
- * each of them ends well. */
+/* One mistake, which the sanitizer of this build must find: else what it says of all other tests means nothing. Without
+ * a sanitizer each of them ends well. */
 /* SPDX-License-Identifier: MIT */
 #include <limits.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Sites and policies: if one of these fails, blocks of which the program says that they live long pin the pages of others. */
+/* Sites and policies: if one of these fails, blocks of which the program says that they live long pin the pages of
+ * others. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

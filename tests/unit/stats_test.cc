@@ -311,8 +311,8 @@ TEST(Stats, AReportMeetsASlabThatHasChanged) {
 
 TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
 
-/* Where the record of a meshed slab has a number of the slab's, that of a mid slab has the states of blocks. So reports and passes
- * that come late read any number there. */
+/* Where the record of a meshed slab has a number of the slab's, that of a mid slab has the states of blocks. So reports
+ * and passes that come late read any number there. */
 TEST(Stats, AReportMeetsAMeshedSlabThatHasBecomeAMidSlab) {
     const size_t bytes = 1100, blocks = inside_class_at(inside_mid_class_of(bytes)).blocks;
     ASSERT_GT(blocks, 48u);

@@ -201,8 +201,8 @@ TEST(Operators, AlignedBlocksThatGrewAreDeletedByTheNewSize) {
     hak_arena_destroy(arena);
 }
 
-/* libc allocates for a thread that the library starts, and keeps that with the thread's stack for later threads. Leaves by the
- * number of blocks in the arena. */
+/* libc allocates for a thread that the library starts, and keeps that with the thread's stack for later threads. Leaves
+ * by the number of blocks in the arena. */
 [[noreturn]] void start_purger_with_default() {
     static void *blocks[3000];
     hak_arena *arena = hak_arena_new(nullptr);

@@ -1,5 +1,5 @@
-/* A kind of slabs that the library does not have: this file and one row. A block is a slot; a freed one is kept for the next
- * request until memory runs out or the program asks for all that can be given back. */
+/* A kind of slabs that the library does not have: this file and one row. A block is a slot; a freed one is kept for the
+ * next request until memory runs out or the program asks for all that can be given back. */
 /* SPDX-License-Identifier: MIT */
 #include "base/fail.h"
 #include "toy_kind.h"

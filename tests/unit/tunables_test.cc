@@ -1,5 +1,5 @@
-/* The tuned constants: every one takes what its range allows and nothing else, and has an effect. If one fails, a user, or a
- * policy, sets a constant of a running program, gets a success, and nothing changes, or the heap breaks. */
+/* The tuned constants: every one takes what its range allows and nothing else, and has an effect. If one fails, a user,
+ * or a policy, sets a constant of a running program, gets a success, and nothing changes, or the heap breaks. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>

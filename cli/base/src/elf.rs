@@ -1,7 +1,8 @@
 //! Why an allocator cannot be preloaded into a program: what its ELF file says.
 //!
-//! The crate `object` knows the format. It would read whole files or map them, so the few tables that are needed are read
-//! here: a file may have any size, say anything, and change meanwhile. Only 64-bit little-endian files are looked at.
+//! The crate `object` knows the format. It would read whole files or map them, so the few tables that are needed are
+//! read here: a file may have any size, say anything, and change meanwhile. Only 64-bit little-endian files are looked
+//! at.
 // SPDX-License-Identifier: MIT
 
 use crate::files;

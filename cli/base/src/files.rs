@@ -1,4 +1,5 @@
-//! Files that the command reads, never more than so much of them, and those that it writes: made anew, never through a link that somebody left at their place.
+//! Files that the command reads, never more than so much of them, and those that it writes: made anew, never through a
+//! link that somebody left at their place.
 //!
 //!  1. `write` makes a new file beside the place and renames it. What was at the place is replaced and never written
 //!     to: a link goes, its target stays. A reader sees the old file or the whole new one.
@@ -54,8 +55,8 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(read(path, TEXT_MAX)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
 }
 
-/// A file that another process names: it may have put a FIFO or a device there. To open a device may change it (a tape is
-/// rewound, a line is raised), so the file is opened without rights and looked at first.
+/// A file that another process names: it may have put a FIFO or a device there. To open a device may change it (a tape
+/// is rewound, a line is raised), so the file is opened without rights and looked at first.
 pub fn open_regular(path: &Path) -> Result<File, Error> {
     regular(File::options().read(true).custom_flags(libc::O_PATH).open(path)?)
 }
@@ -72,8 +73,8 @@ pub fn regular(place: File) -> Result<File, Error> {
 /// For a path that something is renamed on.
 const ATTEMPTS: usize = 8;
 
-/// Opens, without rights, what the path means to a process with this root directory. Its links stay below the root, and none
-/// of /proc's is followed (/proc/PID/fd, cwd, root), which would lead anywhere.
+/// Opens, without rights, what the path means to a process with this root directory. Its links stay below the root, and
+/// none of /proc's is followed (/proc/PID/fd, cwd, root), which would lead anywhere.
 pub fn below(root: impl AsFd, path: &Path) -> Result<File, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -135,8 +136,8 @@ enum There {
     Special,
 }
 
-/// Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process. Other
-/// places may be anybody's: /dev/shm is, and so is what /proc/PID/cwd and descriptors of directories lead to.
+/// Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process.
+/// Other places may be anybody's: /dev/shm is, and so is what /proc/PID/cwd and descriptors of directories lead to.
 fn is_of_system(path: &Path) -> bool {
     if !path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_))) {
         return false;

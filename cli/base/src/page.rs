@@ -1,7 +1,7 @@
 //! Pages: one file each that needs nothing beside itself, and whose scripts are those named here only.
 //!
-//! Elements are made by maud's `html!`, which escapes every text that is put into them: only what is `Markup` already, or
-//! is wrapped in `PreEscaped`, goes in as it is. Drawings are the exception: they write XML and call `escape`.
+//! Elements are made by maud's `html!`, which escapes every text that is put into them: only what is `Markup` already,
+//! or is wrapped in `PreEscaped`, goes in as it is. Drawings are the exception: they write XML and call `escape`.
 // SPDX-License-Identifier: MIT
 
 use crate::shown::is_obeyed;
@@ -42,7 +42,8 @@ impl Page<'_> {
                 head {
                     meta charset="utf-8";
                     meta http-equiv="Content-Security-Policy" content={
-                        "default-src 'none'; style-src 'unsafe-inline'; script-src " (hashes.join(" ")) "; " (self.policy)
+                        "default-src 'none'; style-src 'unsafe-inline'; script-src " (hashes.join(" ")) "; "
+                        (self.policy)
                         "base-uri 'none'; form-action 'none'"
                     };
                     (window())

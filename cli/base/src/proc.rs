@@ -1,8 +1,8 @@
 //! What /proc says about a process: memory, faults, mapped files, children.
 //!
 //! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. No file is read
-//! beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The crate
-//! procfs is not used: it adds 18 CPU seconds to a build, and reads command lines and mappings of any length.)
+//! beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The
+//! crate procfs is not used: it adds 18 CPU seconds to a build, and reads command lines and mappings of any length.)
 // SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Result};
@@ -55,8 +55,8 @@ impl Statm {
     }
 }
 
-/// A process by a descriptor of its directory in /proc, which stays with it: when it has ended, there is nothing below it any
-/// more, also while another process has its number. So all that is opened of it is of one process.
+/// A process by a descriptor of its directory in /proc, which stays with it: when it has ended, there is nothing below
+/// it any more, also while another process has its number. So all that is opened of it is of one process.
 #[derive(Debug)]
 pub struct Process {
     pub pid: Pid,
@@ -102,7 +102,8 @@ impl Process {
     /// The first 64 MiB of it.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let _ = self.file(name).and_then(|file| file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)); // what is read stays
+        // What is read before an error stays.
+        let _ = self.file(name).and_then(|file| file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes));
         bytes
     }
 
@@ -352,8 +353,9 @@ pub fn all() -> Vec<Pid> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processes with this name, in order: the kernel's name for them, the file name of their program as they were started,
-/// or, if none has it, that of the script in an interpreter's command line. Without this process and those that have ended.
+/// The processes with this name, in order: the kernel's name for them, the file name of their program as they were
+/// started, or, if none has it, that of the script in an interpreter's command line. Without this process and those
+/// that have ended.
 pub fn named(name: &str) -> Vec<Pid> {
     let short = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(COMM_BYTES)]).into_owned();
     let word = |pid, number| command_words(pid).into_iter().nth(number).unwrap_or_default();
@@ -374,7 +376,8 @@ pub fn exists(pid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
-/// Who started it: its real user. (The owner of /proc/PID is root for whatever asks not to be dumped.) None: it is gone.
+/// Who started it: its real user. (The owner of /proc/PID is root for whatever asks not to be dumped.) None: it is
+/// gone.
 pub fn user(pid: Pid) -> Option<libc::uid_t> {
     let status = text(format!("/proc/{pid}/status"))?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()

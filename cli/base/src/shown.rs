@@ -1,14 +1,15 @@
 //! Text from outside, as it is shown: the command lines, file names and symbols of other programs may hold anything.
 //!
 //! There is one function for each medium, called where the text is put in; print.rs, which everything printed goes
-//! through, calls `lines` once more, so that what was forgotten cannot do more than be coloured. HTML, SVG and other XML
-//! have page.rs.
+//! through, calls `lines` once more, so that what was forgotten cannot do more than be coloured. HTML, SVG and other
+//! XML have page.rs.
 // SPDX-License-Identifier: MIT
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// What a terminal obeys instead of showing it: control characters, and those that reverse or hide the text beside them.
+/// What a terminal obeys instead of showing it: control characters, and those that reverse or hide the text beside
+/// them.
 pub fn is_obeyed(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -70,7 +71,8 @@ pub fn label(text: &str) -> String {
     line(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// A JSON document: serde escapes what JSON forbids, this the rest of what a terminal obeys. It stands within strings only.
+/// A JSON document: serde escapes what JSON forbids, this the rest of what a terminal obeys. It stands within strings
+/// only.
 pub fn json(document: String) -> String {
     let is_raw = |letter: char| is_obeyed(letter) && !letter.is_ascii_control() || letter == '\x7f';
     if !document.contains(is_raw) {

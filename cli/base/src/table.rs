@@ -144,8 +144,8 @@ pub fn table(mut columns: Vec<Column>, style: Style) -> String {
     }
 }
 
-/// Rows under titles: words on the left, figures on the right. A column is of words if its last cell does not begin with
-/// a figure.
+/// Rows under titles: words on the left, figures on the right. A column is of words if its last cell does not begin
+/// with a figure.
 pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Style) -> String {
     let mut table = empty(style);
     table.set_header(titles.iter().map(|title| cell_of(title).add_attribute(Attribute::Bold)));

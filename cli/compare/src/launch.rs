@@ -5,10 +5,10 @@
 //!    traced. Processes it starts are traced like it.
 //! 3. At the exit stop the address space is still there: maps and VmHWM are read. (ru_maxrss would not do: it starts
 //!    with the peak of whoever forked the child.) The time this takes is not the program's and is subtracted.
-//! 4. In between the same thread samples memory: every 2 ms at first, then every 25th of the time so far, and never
-//!    so often that reading takes more than a 50th of a processor. A sample of one process costs 40 to 100 us of a core,
-//!    most of it for waking up (measured on a busy virtual machine): 2-5 % of one core in the first 50 ms, 0.6 %
-//!    over the first second. Where lazy memory is wanted, too, it is sampled every 20 ms.
+//! 4. In between the same thread samples memory: every 2 ms at first, then every 25th of the time so far, and never so
+//!    often that reading takes more than a 50th of a processor. A sample of one process costs 40 to 100 us of a core,
+//!    most of it for waking up (measured on a busy virtual machine): 2-5 % of one core in the first 50 ms, 0.6 % over
+//!    the first second. Where lazy memory is wanted, too, it is sampled every 20 ms.
 //! 5. Nothing is left behind: this process adopts orphans, and kills all that descends from it when a run is over.
 //!
 //! Where ptrace is forbidden, what the exit stop would tell is taken from the samples.

@@ -1,5 +1,5 @@
-//! `compare` measures a program under several allocators, `report` draws what was measured, and `tune` searches HAKMEM's
-//! options and tunables for a program (tune.rs).
+//! `compare` measures a program under several allocators, `report` draws what was measured, and `tune` searches
+//! HAKMEM's options and tunables for a program (tune.rs).
 //!
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
 //! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs or, with --area,

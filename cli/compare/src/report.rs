@@ -1,6 +1,7 @@
 //! `hakmem report`: draws what comparisons found, from their JSON alone.
 //!
-//! 1. Several documents are merged into one standing. What bench/counts.py has counted has a page of its own (counts.rs).
+//! 1. Several documents are merged into one standing. What bench/counts.py has counted has a page of its own
+//!    (counts.rs).
 //! 2. html.rs makes a page of it, markdown.rs a text with plots; both ask the questions below.
 //! 3. scatter.rs, lines.rs and svg.rs draw; marker.rs gives each allocator its look, say.rs the words.
 //!

@@ -1,7 +1,7 @@
 //! `hakmem tune`: searches the options and tunables under which a program is faster or smaller.
 //!
-//! 1. Heats: settings are measured beside the default, in interleaved rounds as by `compare`. The better half goes on, with
-//!    twice the rounds (successive halving).
+//! 1. Heats: settings are measured beside the default, in interleaved rounds as by `compare`. The better half goes on,
+//!    with twice the rounds (successive halving).
 //! 2. The final: the settings that are left, and those that gained in the last heat all together.
 //! 3. A setting wins only if its gain is beyond its interval and beyond what the default shows against itself.
 //! 4. The answer is a line of environment variables and, with `--policy`, a policy file (docs/sites.md).
@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What may pay, and what it may pay for: options in capitals, tunables (docs/tunables.md) in small letters. Each row is measured
-/// for itself; of one option at most one setting wins.
+/// What may pay, and what it may pay for: options in capitals, tunables (docs/tunables.md) in small letters. Each row
+/// is measured for itself; of one option at most one setting wins.
 const SETTINGS: [(&str, &str); 23] = [
     ("PURGE", "never"), // a program that ends before its free memory is missed elsewhere
     ("PURGE", "lazy"),  // one that frees much and takes it again
@@ -63,9 +63,9 @@ const FINALISTS: usize = 3;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "It runs the program some 230 times, or as often as --max-time allows.\nExit status: 0 measured, whether \
-    or not a setting gains; 2 a wrong option or a program that fails; 130 interrupted.\nA load on the machine hides small \
-    gains. Settings of HAKMEM_* variables in the environment hold in every run."
+    after_help = "It runs the program some 230 times, or as often as --max-time allows.\nExit status: 0 measured, \
+    whether or not a setting gains; 2 a wrong option or a program that fails; 130 interrupted.\nA load on the machine \
+    hides small gains. Settings of HAKMEM_* variables in the environment hold in every run."
 )]
 pub struct Options {
     /// What is to become less: run time, peak resident memory, or the product of both
@@ -233,8 +233,8 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 
 // ---- the policy file ----
 
-/// What the file begins with: the policy that holds in every run, as only one file can be named. Fails where the file can't be
-/// written.
+/// What the file begins with: the policy that holds in every run, as only one file can be named. Fails where the file
+/// can't be written.
 fn before_policy(path: &Path, force: bool) -> Result<String> {
     ensure!(!print::is_stdout(path), "--policy: name a file");
     ensure!(force || path.symlink_metadata().is_err(), "{} exists; --force replaces it", path.display());

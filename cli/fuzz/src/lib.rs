@@ -1,5 +1,5 @@
-//! Mutation tests: every reader gets thousands of damaged inputs made from a sound one. Whatever it says of them, it does
-//! not panic, ends soon, and takes little memory.
+//! Mutation tests: every reader gets thousands of damaged inputs made from a sound one. Whatever it says of them, it
+//! does not panic, ends soon, and takes little memory.
 //!
 //!  1. Inputs follow from a seed, so a failure comes again; what fails names its seed and case.
 //!  2. HAKMEM_FUZZ_SECONDS lets each of the tests go on for so long, with other seeds: `./hak soak` does.

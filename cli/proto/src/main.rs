@@ -1,5 +1,5 @@
-//! Writes src/profile/pprof/proto.rs, which is kept in the repository so that the command is built without a compiler of
-//! .proto files. A test says when the file is not what profile.proto gives.
+//! Writes src/profile/pprof/proto.rs, which is kept in the repository so that the command is built without a compiler
+//! of .proto files. A test says when the file is not what profile.proto gives.
 // SPDX-License-Identifier: MIT
 
 use std::path::{Path, PathBuf};

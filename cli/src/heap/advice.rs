@@ -108,8 +108,8 @@ fn fragmented(snapshot: &Snapshot, worth: u64, reach: Reach) -> Vec<Advice> {
     let others = Advice {
         saves: rest,
         text: format!(
-            "{} is free in partly used slabs of {} {}classes, a little in each: threads that allocate many sizes hold a \
-             slab of each",
+            "{} is free in partly used slabs of {} {}classes, a little in each: threads that allocate many sizes hold \
+             a slab of each",
             size(rest),
             classes.len() - named.len(),
             if named.is_empty() { "" } else { "other " }
@@ -182,8 +182,8 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let changed = settings(|option| option.value.clone());
     if changed.is_empty() {
         format!(
-            "{} is EMPTY: freed recently and kept for reuse. While the program allocates, what is older than {} ms goes \
-             back; now: {}",
+            "{} is EMPTY: freed recently and kept for reuse. While the program allocates, what is older than {} ms \
+             goes back; now: {}",
             size(bytes),
             value(snapshot, "DECAY_MS"),
             by_purge(snapshot, reach)

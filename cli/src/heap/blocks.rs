@@ -1,7 +1,8 @@
 //! The live blocks of a heap, one by one, and what is in them.
 //!
-//!  1. Each span's record says how large its blocks are. Which are live, the states beside the record say, or, in a tiny slab,
-//!     the blocks themselves: the first word of a free one is a link, whose upper half is that of its slab's address xor the key.
+//!  1. Each span's record says how large its blocks are. Which are live, the states beside the record say, or, in a
+//!     tiny slab, the blocks themselves: the first word of a free one is a link, whose upper half is that of its slab's
+//!     address xor the key.
 //!  2. Slots are copied when they are first needed, without pages that are not there: reading makes nothing resident.
 //!  3. A block has a number; an address anywhere in a live block leads to it by arithmetic.
 // SPDX-License-Identifier: MIT

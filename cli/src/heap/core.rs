@@ -1,7 +1,7 @@
 //! A core file, read as the process that it was.
 //!
-//!  1. Its segments are the memory, as far as the kernel or gcore wrote it. What they left out because a file has it (code,
-//!     constants) comes from that file, if it is still the one that was mapped.
+//!  1. Its segments are the memory, as far as the kernel or gcore wrote it. What they left out because a file has it
+//!     (code, constants) comes from that file, if it is still the one that was mapped.
 //!  2. NT_FILE names the mappings, NT_PRSTATUS and NT_FPREGSET have the registers, NT_PRPSINFO the name.
 //!  3. A page of zeroes counts as not resident: a core does not tell.
 // SPDX-License-Identifier: MIT
@@ -179,7 +179,8 @@ impl Core {
         }
     }
 
-    /// Those that are what was mapped: their beginning is the one in the core, or, without that, they are older than the core.
+    /// Those that are what was mapped: their beginning is the one in the core, or, without that, they are older than
+    /// the core.
     fn open_files(&mut self) {
         let written = self.file.metadata().and_then(|data| data.modified());
         let Ok(root) = File::open("/") else { return };
@@ -296,7 +297,8 @@ impl Core {
                 mapped.path
             ),
             None => anyhow::anyhow!(
-                "no HAKMEM is in it, or the core leaves out what describes its heap (bits 0 and 4 of coredump_filter, core(5))"
+                "no HAKMEM is in it, or the core leaves out what describes its heap (bits 0 and 4 of coredump_filter, \
+                core(5))"
             ),
         }
     }

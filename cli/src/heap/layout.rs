@@ -1,10 +1,11 @@
 //! Where things lie in the library of another process: the tables of `struct inspect` (src/observe/inspect.h), checked.
 //!
-//!  1. The process may lie: whoever runs it wrote these tables. `Layout::read` is the one place that believes them, after
-//!     it has checked each fact by its kind: a field lies within its struct, an array has the elements it is read for, a
-//!     size or a count is one that a heap can have. What comes out can be used without a second look.
+//!  1. The process may lie: whoever runs it wrote these tables. `Layout::read` is the one place that believes them,
+//!     after it has checked each fact by its kind: a field lies within its struct, an array has the elements it is read
+//!     for, a size or a count is one that a heap can have. What comes out can be used without a second look.
 //!  2. A fact that fails ends the reading of this process with a line that names it.
-//!  3. What the tables lead to (records, pointers, counts of blocks) may be torn or a lie all the same: readers clamp it.
+//!  3. What the tables lead to (records, pointers, counts of blocks) may be torn or a lie all the same: readers clamp
+//!     it.
 //!
 //! The only layout known here is that of `struct inspect` and its two tables, version 1.
 // SPDX-License-Identifier: MIT
@@ -171,7 +172,8 @@ const BYTE: RangeInclusive<u64> = 0..=255;
 facts! {
     /// What is needed of `struct slab` and its like.
     SlabFacts {
-        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, start = "slab.start" upto 8, bytes = "slab.bytes" upto 8,
+        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, start = "slab.start" upto 8,
+            bytes = "slab.bytes" upto 8,
             countdown = "slab.countdown" upto 4, block_bytes = "slab.block_bytes" upto 4, carved = "slab.carved" upto 4,
             blocks = "slab.blocks" upto 4, class_id = "slab.class_id" upto 4, kind = "slab.kind" upto 4,
             slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
@@ -185,9 +187,11 @@ facts! {
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
-            kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE, kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
+            kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE,
+                kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
             kind_in_arena = "KIND_IN_ARENA" in BYTE,
-            on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE, block_live = "BLOCK_LIVE" in BYTE,
+            on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE,
+                block_live = "BLOCK_LIVE" in BYTE,
             block_cached = "BLOCK_CACHED" in BYTE, block_state = "BLOCK_STATE" in BYTE,
             state_freed = "STATE_FREED" in 0..=0xffff, state_slack = "STATE_SLACK" in 0..=0xffff,
             canary_bytes = "CANARY_BYTES" in BYTE, huge_none = "HUGE_NONE" in BYTE;
@@ -240,15 +244,18 @@ impl LazyFacts {
 facts! {
     /// What is needed of `struct heap` and its like.
     HeapFacts {
-        numbers: owned_slabs = "heap.owned.slabs" upto 4, lent_slabs = "heap.lent.slabs" upto 4, number = "heap.number" upto 4, in_use = "heap.in_use" upto 4,
+        numbers: owned_slabs = "heap.owned.slabs" upto 4, lent_slabs = "heap.lent.slabs" upto 4,
+            number = "heap.number" upto 4, in_use = "heap.in_use" upto 4,
             next = "heap.next" upto 8, purge_seen = "heap.purge_seen" upto 8, outbox_slab = "outbox_entry.slab" upto 4,
             outbox_blocks = "outbox_entry.blocks" upto 4, ring_held_and_popped = "ring.held_and_popped" upto 8,
             ring_block_kib = "ring.block_kib" upto 4, row_blocks = "ledger_row.blocks" upto 8,
             row_misses = "ledger_row.misses" upto 8;
-        arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1, ring = "heap.ring" of 8, pool = "heap.pool" of 1,
+        arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1,
+            ring = "heap.ring" of 8, pool = "heap.pool" of 1,
             counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
-            outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512, ring_held_bits = "RING_HELD_BITS" in 1..=32,
+            outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
+                ring_held_bits = "RING_HELD_BITS" in 1..=32,
             counter_count = "COUNTER_COUNT" in 1..=512, row_size = "sizeof ledger_row" in 1..=256;
     }
 }
@@ -269,8 +276,10 @@ facts! {
     /// What is needed of `struct arena` (src/arena/arena_record.h).
     ArenaFacts {
         numbers: made = "arena_table.made" upto 4, handle = "arena.handle" upto 8, brought = "arena.brought" upto 8,
-            slot_bytes = "arena.slot_bytes" upto 8, limit_slots = "arena.limit_slots" upto 8, slots = "arena.slots" upto 8,
-            peak_slots = "arena.peak_slots" upto 8, superslabs = "arena.superslabs" upto 8, of_heap = "client.arena" upto 4;
+            slot_bytes = "arena.slot_bytes" upto 8, limit_slots = "arena.limit_slots" upto 8,
+                slots = "arena.slots" upto 8,
+            peak_slots = "arena.peak_slots" upto 8, superslabs = "arena.superslabs" upto 8,
+                of_heap = "client.arena" upto 4;
         arrays: chunk = "arena_table.chunk" of 8, name = "arena.name" of 1;
         constants: table_size = "sizeof arena_table" in 1..=STRUCT_MAX, arena_size = "sizeof arena" in 1..=4096,
             in_chunk = "ARENAS_IN_CHUNK" in 1..=4096, chunks = "ARENA_CHUNKS" in 1..=4096;
@@ -294,7 +303,8 @@ facts! {
             tuned_classes = "TUNED_CLASSES" in 1..=255,
             kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
             kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
-            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, ring_ranges = "MID_RING_RANGES" in 1..=64,
+            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096,
+                ring_ranges = "MID_RING_RANGES" in 1..=64,
             purger_none = "PURGER_NONE" in BYTE, purger_runs = "PURGER_RUNS" in BYTE,
             purger_parked = "PURGER_PARKED" in BYTE;
     }
@@ -303,10 +313,12 @@ facts! {
 facts! {
     /// What ACE found (`struct tuner_seen`, src/learn/tuner.h).
     AceFacts {
-        numbers: rounds = "tuner_seen.rounds" upto 4, in_use = "tuner_seen.in_use" upto 4, best = "tuner_seen.best" upto 4,
+        numbers: rounds = "tuner_seen.rounds" upto 4, in_use = "tuner_seen.in_use" upto 4,
+            best = "tuner_seen.best" upto 4,
             switches = "tuner_seen.switches" upto 4, changes = "tuner_seen.changes" upto 4, ns = "tuner_seen.ns" upto 8,
             saved_ns = "tuner_seen.saved_ns" upto 8, spent_ns = "tuner_seen.spent_ns" upto 8;
-        arrays: elo = "tuner_seen.elo" of 4, deviation = "tuner_seen.deviation" of 4, matches = "tuner_seen.matches" of 4,
+        arrays: elo = "tuner_seen.elo" of 4, deviation = "tuner_seen.deviation" of 4,
+            matches = "tuner_seen.matches" of 4,
             kept_us = "tuner_seen.kept_us" of 4;
         constants: seen_size = "sizeof tuner_seen" in 1..=4096, presets = "PRESET_COUNT" in 1..=64;
     }
@@ -315,7 +327,8 @@ facts! {
 facts! {
     /// The heap profile (src/observe/profile.h, python.h).
     ProfileFacts {
-        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, asked = "profile.asked" upto 4, dropped = "profile.dropped" upto 8,
+        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, asked = "profile.asked" upto 4,
+            dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, mark = "profile.mark" upto 8, stacks_used = "profile.stacks_used" upto 8,
             samples = "profile.samples" upto 8, levels_used = "profile.levels_used" upto 8,
             sample_address = "profile_sample.address" upto 8, sample_bytes = "profile_sample.bytes" upto 8,
@@ -324,13 +337,15 @@ facts! {
             sample_birth = "profile_sample.birth_ms" upto 4, depth = "profile_stack.depth" upto 4,
             kept_mark = "profile_stack.kept_mark" upto 8, kept_bytes = "profile_stack.kept_bytes" upto 8,
             kept_objects = "profile_stack.kept_objects" upto 8,
-            total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8,
+            total_bytes = "profile_total.estimated_bytes" upto 8,
+                total_objects = "profile_total.estimated_objects" upto 8,
             arenas = "profile.arenas" upto 8, stack_arena = "profile_stack.arena" upto 4,
             codes = "python.codes" upto 8, minor = "python.minor" upto 4, code_text = "python_code.text" upto 8,
             name_bytes = "python_code.name_bytes" upto 4, file_bytes = "python_code.file_bytes" upto 4,
             lines_bytes = "python_code.lines_bytes" upto 4, first_line = "python_code.first_line" upto 4;
         arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
-            lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8, arena_name = "profile_arena.name" of 1;
+            lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8,
+                arena_name = "profile_arena.name" of 1;
         constants: stack_size = "sizeof profile_stack" in 1..=4096, sample_size = "sizeof profile_sample" in 1..=4096,
             arenas_most = "PROFILE_ARENAS" in 1..=4096, arena_size = "sizeof profile_arena" in 1..=4096,
             stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_SAMPLES_MIN" in 1..=4096,
@@ -353,8 +368,9 @@ macro_rules! places {
 }
 
 places! {
-    region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace preset_names profile python span_table arenas
+    region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options
+    live_options option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
+    preset_names profile python span_table arenas
 }
 
 #[derive(Debug)]

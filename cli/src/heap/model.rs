@@ -148,8 +148,8 @@ pub enum Tier {
 }
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
-/// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to it.
-/// `lazy` does not: LAZY slots are of no class.
+/// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to
+/// it. `lazy` does not: LAZY slots are of no class.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,
@@ -173,14 +173,16 @@ pub struct Class {
     /// Resident bytes of whole pages without a live block, LAZY ones aside: what `hakmem purge` could give back of
     /// `free` at most. Of tiny classes an estimate from some of their slabs.
     pub free_pages: u64,
-    /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
+    /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an
+    /// estimate.
     #[serde(default)]
     pub movable: u64,
-    /// Resident bytes that would come free if sparse slabs shared pages (`HAKMEM_MESH=1`): an estimate. What moving gives back
-    /// meshing cannot.
+    /// Resident bytes that would come free if sparse slabs shared pages (`HAKMEM_MESH=1`): an estimate. What moving
+    /// gives back meshing cannot.
     #[serde(default)]
     pub meshable: u64,
-    /// Since the process began; of tiny classes up to the threads' last slow paths. 0 of huge blocks and in secure mode.
+    /// Since the process began; of tiny classes up to the threads' last slow paths. 0 of huge blocks and in secure
+    /// mode.
     #[serde(default)]
     pub allocations: u64,
     /// Of those, the ones that found no block in their thread's list or ring.
@@ -255,13 +257,15 @@ pub struct ThreadHeap {
     pub owned_slabs: u32,
 }
 
-/// A heap that the program made (`hak_arena_new`). Its bytes are part of the terms, but in memory that the program brought.
+/// A heap that the program made (`hak_arena_new`). Its bytes are part of the terms, but in memory that the program
+/// brought.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Arena {
     pub number: u32,
     /// As the program named it, perhaps empty.
     pub name: String,
-    /// Is it in memory that the program brought? Then nothing is known of its blocks, and `live` is `used`, `resident` 0.
+    /// Is it in memory that the program brought? Then nothing is known of its blocks, and `live` is `used`, `resident`
+    /// 0.
     pub brought: bool,
     /// Blocks that the program holds.
     pub live: u64,

@@ -1,7 +1,8 @@
 //! The process that an argument means: a PID, or a name that one process has.
 //!
-//! Where several have the name, those that run HAKMEM count. The error when several of them do lists all. A name that any
-//! user can give a process is no way to choose one that is to be changed: there, it means processes of this user only.
+//! Where several have the name, those that run HAKMEM count. The error when several of them do lists all. A name that
+//! any user can give a process is no way to choose one that is to be changed: there, it means processes of this user
+//! only.
 // SPDX-License-Identifier: MIT
 
 use super::core::is_core;
@@ -136,8 +137,8 @@ fn one(text: &str, mut pids: Vec<Pid>) -> Result<Pid, String> {
     }
 }
 
-/// What an argument for a process or a file means; None: a file. Where there are both, a word with a dot or a slash means
-/// the file: a program is often run where its own file is.
+/// What an argument for a process or a file means; None: a file. Where there are both, a word with a dot or a slash
+/// means the file: a program is often run where its own file is.
 pub fn process_or_file(text: &str) -> anyhow::Result<Option<Pid>> {
     let is_file = Path::new(text).exists();
     if is_file && text.contains(['.', '/']) {

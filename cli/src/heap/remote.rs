@@ -1,8 +1,8 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 //!
 //! A process is read and written through one descriptor of its memory, which stays with that memory: when the process
-//! executes another program, which may have more rights than it had, the descriptor leads nowhere, not to that program. All
-//! else is opened below one descriptor of its directory in /proc (hakmem_base::proc::Process).
+//! executes another program, which may have more rights than it had, the descriptor leads nowhere, not to that program.
+//! All else is opened below one descriptor of its directory in /proc (hakmem_base::proc::Process).
 //!
 //! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 // SPDX-License-Identifier: MIT
@@ -29,7 +29,8 @@ const LINE_MAX: u64 = 64 << 10;
 /// As many NUMA nodes as the library knows.
 const NODES_MAX: usize = 64;
 
-/// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
+/// The error when memory changes while it is read: the program is being started, or loads something. Trying again
+/// helps.
 #[derive(Debug)]
 pub struct Moving(Pid);
 
@@ -286,7 +287,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Fails where the process is not what it was when it was found: it has got other rights, or executes another program.
+    /// Fails where the process is not what it was when it was found: it has got other rights, or executes another
+    /// program.
     pub fn ensure_same(&self) -> Result<()> {
         let pid = self.pid;
         ensure!(!self.is_image(), "PID {pid}: a core file cannot be changed");
@@ -307,7 +309,8 @@ impl Remote {
         anyhow::anyhow!("PID {} has executed another program meanwhile: nothing is written to it", self.pid)
     }
 
-    /// What executes another program between the test and the writing is not written to, either: its memory is another one.
+    /// What executes another program between the test and the writing is not written to, either: its memory is another
+    /// one.
     pub fn write(&self, mut address: u64, mut bytes: &[u8]) -> Result<()> {
         self.ensure_same()?;
         let memory = &self.live().ok_or_else(|| self.ended())?.memory;
@@ -337,7 +340,8 @@ impl Remote {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page tables.
+    /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page
+    /// tables.
     pub fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
         if let Some(image) = self.image() {
             return image.mappings(with_rss);
@@ -356,8 +360,8 @@ impl Remote {
         Ok(areas)
     }
 
-    /// Resident bytes by NUMA node of the mappings that begin in the range. Empty on a machine with one node, where the kernel
-    /// would look at each page for nothing.
+    /// Resident bytes by NUMA node of the mappings that begin in the range. Empty on a machine with one node, where the
+    /// kernel would look at each page for nothing.
     pub fn node_bytes(&self, range: Range<u64>) -> Vec<u64> {
         let process = self.process().filter(|_| Path::new("/sys/devices/system/node/node1").exists());
         let file = process.and_then(|process| process.file("numa_maps").ok());
@@ -527,8 +531,8 @@ mod tests {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Else a process that executes a program with other rights while it is looked at has root write into that, a value and
-    /// an address of its choice.
+    /// Else a process that executes a program with other rights while it is looked at has root write into that, a value
+    /// and an address of its choice.
     #[test]
     fn what_executes_another_program_is_not_written_to() {
         let mut child = start("sh", &["-c", "echo ready; read line; exec cat"]);

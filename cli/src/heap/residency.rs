@@ -1,8 +1,8 @@
 //! Which pages of the region are resident, as the kernel has it in /proc/PID/pagemap.
 //!
 //! 1. A page that is present counts when it is the process's alone. One that is not may be the kernel's page of zeroes,
-//!    which Rss leaves out, or shared with a forked process, which Rss counts: such pages count by the share of them that
-//!    makes the sum what smaps says.
+//!    which Rss leaves out, or shared with a forked process, which Rss counts: such pages count by the share of them
+//!    that makes the sum what smaps says.
 //! 2. Without pagemap (some containers) the slots that the pool calls resident share what smaps says.
 // SPDX-License-Identifier: MIT
 

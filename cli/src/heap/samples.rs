@@ -1,4 +1,5 @@
-//! The heap profile of another process: the tables of `struct profile` (src/observe/profile.h), and the word that switches it.
+//! The heap profile of another process: the tables of `struct profile` (src/observe/profile.h), and the word that
+//! switches it.
 // SPDX-License-Identifier: MIT
 
 use super::layout::{text, Field, ProfileFacts};

@@ -1,11 +1,11 @@
 //! From slab records to the terms of the sum: the same counting as in src/observe/stats.c, class by class.
 //!
-//!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span is
-//!     split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones
+//!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span
+//!     is split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones
 //!     is huge-page rounding.
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
-//!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
-//!     of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
+//!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some
+//!     slabs of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
 // SPDX-License-Identifier: MIT
 
 use super::layout::LazyFacts;
@@ -133,11 +133,12 @@ struct Fill {
     resident: u64,
 }
 
-/// Above this, and in blocks of whole pages, the pages of free blocks go back by themselves (`MOVE_BYTES_MAX` of mid.c).
+/// Above this, and in blocks of whole pages, the pages of free blocks go back by themselves (`MOVE_BYTES_MAX` of
+/// mid.c).
 const MOVE_BYTES_MAX: u64 = 16 << 10;
 
-/// What emptying slabs would give back, by the rule of the library's survey (defrag.c): the emptiest first, while their blocks
-/// fit into the others or the slabs are less than half full, and never those that are seven eighths full.
+/// What emptying slabs would give back, by the rule of the library's survey (defrag.c): the emptiest first, while their
+/// blocks fit into the others or the slabs are less than half full, and never those that are seven eighths full.
 fn gain_by_moving(mut slabs: Vec<Fill>, size: SizeClass) -> u64 {
     slabs.sort_unstable();
     let mut room: i64 = slabs.iter().map(|slab| size.blocks.saturating_sub(slab.used_blocks) as i64).sum();
@@ -559,8 +560,8 @@ impl<'a> Census<'a> {
 
     // ---- caches, lists, result ----
 
-    /// Blocks of a tiny class that count as used but are a thread's. A program that runs may seem to have more of them than are
-    /// used.
+    /// Blocks of a tiny class that count as used but are a thread's. A program that runs may seem to have more of them
+    /// than are used.
     pub fn move_to_cache(&mut self, class_id: usize, blocks: u64) {
         let Some(size) = self.sizes.get(class_id) else {
             return;

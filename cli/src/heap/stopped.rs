@@ -1,4 +1,5 @@
-//! A process whose threads stand still, and their registers. They go on when this is dropped, or when this command ends.
+//! A process whose threads stand still, and their registers. They go on when this is dropped, or when this command
+//! ends.
 //!
 //! ptrace stops each thread without a signal that the program could see. A system call that waits is begun again by the
 //! kernel; those that cannot be (epoll_wait and a few more, signal(7)) return EINTR, as after any SIGSTOP and SIGCONT.
@@ -52,8 +53,8 @@ fn tracer(process: &Process) -> Option<String> {
 }
 
 impl Stopped {
-    /// What a core file keeps of its threads; or all threads of the process, those included that begin meanwhile. The thread that
-    /// called this drops it, too: ptrace wants that.
+    /// What a core file keeps of its threads; or all threads of the process, those included that begin meanwhile. The
+    /// thread that called this drops it, too: ptrace wants that.
     pub fn stop(remote: &Remote) -> Result<Stopped> {
         let mut stopped = Stopped::default();
         if let Some(core) = remote.core() {

@@ -61,8 +61,8 @@ impl Reader {
         each.map(|(place, entry)| Ok(entry.tunable(self.tuned_value(&self.tuned_words(place)?)?))).collect()
     }
 
-    /// The tunable's place, the addresses of the words to write and their value. None: there is no such tunable; an error: it
-    /// may not be set to this, or has no value for this size.
+    /// The tunable's place, the addresses of the words to write and their value. None: there is no such tunable; an
+    /// error: it may not be set to this, or has no value for this size.
     pub fn tuned_setting(&self, name: &str, text: &str) -> Result<Option<(usize, Vec<u64>, u32)>> {
         let (bare, size) = match name.split_once(':') {
             Some((bare, size)) => (bare, Some(size)),

@@ -1,8 +1,8 @@
 //! How the parts of a heap are called and coloured: the same in the terminal, on the page and in `top`.
 //!
 //! A class's colour follows from its tier and size alone, so that it stays while the heap changes: tiny from blue to
-//! green, mid from yellow to red, large violet, huge pink; the larger the block, the further along. Neighbouring classes
-//! differ in how light they are.
+//! green, mid from yellow to red, large violet, huge pink; the larger the block, the further along. Neighbouring
+//! classes differ in how light they are.
 // SPDX-License-Identifier: MIT
 
 use crate::heap::model::{Class, Slot, State, Tier};

@@ -84,14 +84,15 @@ fn parts(live: bool) -> Markup {
         section {
             h2 { "Map" }
             p class="note" {
-                "Each tile is a SuperSlab of 2 MiB, each cell one of its 32 slots of 64 KiB, coloured by class and filled as \
-                 far as its blocks are used. EMPTY slots are free and still resident, LAZY ones are free and the \
-                 system's to take, UNUSED ones were purged or never used. Point at a slot, tap it, or use the arrow keys; \
-                 pick classes to see where they are."
+                "Each tile is a SuperSlab of 2 MiB, each cell one of its 32 slots of 64 KiB, coloured by class and \
+                 filled as far as its blocks are used. EMPTY slots are free and still resident, LAZY ones are free \
+                 and the system's to take, UNUSED ones were purged or never used. Point at a slot, tap it, or use the \
+                 arrow keys; pick classes to see where they are."
             }
             ul class="chips" id="chips" aria-label="Slots by class" {}
             div class="map" {
-                canvas id="map" tabindex="0" role="application" aria-label="Slots; arrow keys move" aria-describedby="tip" {}
+                canvas id="map" tabindex="0" role="application" aria-label="Slots; arrow keys move"
+                    aria-describedby="tip" {}
                 div id="cursor" hidden {}
                 div id="tip" role="status" hidden {}
             }
@@ -99,7 +100,8 @@ fn parts(live: bool) -> Markup {
         section {
             h2 { "Classes" }
             (table("Classes", "classes", Some("wide"), "resident",
-                &["class", "slabs", "live blocks", "cached", "free", "live", "cached", "free", "resident", "free pages"]))
+                &["class", "slabs", "live blocks", "cached", "free", "live", "cached", "free", "resident",
+                    "free pages"]))
         }
         section class="pair" {
             div {

@@ -1,7 +1,7 @@
 //! The commands `hakmem profile`, `hakmem flame` and `hakmem diff`.
 //!
-//! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; what is written is
-//! told by the name of the output.
+//! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; what is
+//! written is told by the name of the output.
 // SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
@@ -177,7 +177,8 @@ fn format_of(path: &Path, named: Option<Format>, usual: Format) -> Result<Format
     let found = FORMATS.iter().find(|(end, _)| name.ends_with(end));
     let unknown = || {
         format!(
-            "{}: the name does not say the format: end it in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt, or give --format",
+            "{}: the name does not say the format: end it in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt, \
+            or give --format",
             path.display()
         )
     };

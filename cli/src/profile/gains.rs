@@ -1,8 +1,10 @@
 //! `set` lines of a policy file (docs/sites.md), each with the figures that justify it.
 //!
-//!  1. Where ACE (docs/ace.md) settled on a policy, and that saved at least 1 % of the time, the file sets what the policy has set.
-//!  2. Where misses of a class of up to 1 KiB bring no more blocks than carve_bytes cuts, and four times as many would save at least
-//!     4 % of the CPU time, the class cuts 16 KiB. Reused slabs bring as many blocks by chance, but take more time for each miss.
+//!  1. Where ACE (docs/ace.md) settled on a policy, and that saved at least 1 % of the time, the file sets what the
+//!     policy has set.
+//!  2. Where misses of a class of up to 1 KiB bring no more blocks than carve_bytes cuts, and four times as many would
+//!     save at least 4 % of the CPU time, the class cuts 16 KiB. Reused slabs bring as many blocks by chance, but take
+//!     more time for each miss.
 //!
 //! Rings get no line: in no program did smaller ones make the process smaller (docs/experiments.md).
 // SPDX-License-Identifier: MIT
@@ -103,7 +105,8 @@ fn of_class(class: &Class, before: Option<&Class>, cut: u64, cpu: f64) -> Option
         saved * 100.0 >= cpu * CARVE_PERCENT && saved > 0.0 && allocations <= MARGIN * blocks_cut * misses;
     is_worth_it.then(|| {
         format!(
-            "set carve_bytes:{}={CARVE_BYTES} # {} misses bring {:.1} blocks each: cutting 16 KiB would save {:.0} ms of {:.0}",
+            "set carve_bytes:{}={CARVE_BYTES} # {} misses bring {:.1} blocks each: cutting 16 KiB would save {:.0} ms \
+            of {:.0}",
             class.block_bytes,
             say::number(misses),
             allocations / misses,
@@ -164,8 +167,8 @@ mod tests {
         assert_eq!(of_class(&busy, Some(&class(150_000_000, 19_000_000)), 4096, 1.0), None);
     }
 
-    /// What a program did: its misses for blocks of 500 bytes, and the lines that follow if it took so many seconds of processor time.
-    /// None: there is no library.
+    /// What a program did: its misses for blocks of 500 bytes, and the lines that follow if it took so many seconds of
+    /// processor time. None: there is no library.
     fn grown(tune: &str, cpu: [f64; 2]) -> Option<(u64, [Vec<String>; 2])> {
         let Some(library) = std::env::var_os("HAKMEM_LIBRARY") else {
             eprintln!("skipped: HAKMEM_LIBRARY names no libhakmem.so");
@@ -200,8 +203,8 @@ mod tests {
         Some((misses, lines))
     }
 
-    /// Else a program that could take a sixth less time has to be searched by hand, or gets settings that gain nothing. The time it
-    /// took is made up, as what a miss costs beside that is the machine's.
+    /// Else a program that could take a sixth less time has to be searched by hand, or gets settings that gain nothing.
+    /// The time it took is made up, as what a miss costs beside that is the machine's.
     #[test]
     fn a_program_that_grows_gets_a_setting_that_gains() {
         let Some((misses, [short, long])) = grown("", [0.1, 100.0]) else { return };

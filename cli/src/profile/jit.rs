@@ -1,6 +1,6 @@
 //! Names of code that was made while the program ran, from the files that just-in-time compilers leave for perf:
-//! /tmp/perf-PID.map (node --perf-basic-prof, python -X perf, Java's perf-map-agent, .NET's PerfMapEnabled) and jit-PID.dump
-//! (node --perf-prof), whose format is that of Linux's tools/perf/Documentation/jitdump-specification.txt.
+//! /tmp/perf-PID.map (node --perf-basic-prof, python -X perf, Java's perf-map-agent, .NET's PerfMapEnabled) and
+//! jit-PID.dump (node --perf-prof), whose format is that of Linux's tools/perf/Documentation/jitdump-specification.txt.
 //!
 //! `names` runs in the child that names frames (symbols/child.rs), as a process writes these files as it likes.
 //!

@@ -1,10 +1,10 @@
 //! `hakmem leak`: finds the lines that make a running program grow, and how fast each does.
 //!
 //!  1. If sampling is off, the command switches it on, and off again at the end.
-//!  2. For the first third of the time it waits, so that short-lived blocks can end. In the rest it reads the library's tables
-//!     READINGS times.
-//!  3. The growth of a site's live bytes between two readings is one observation. The growth over the whole time gives the
-//!     site's rate, and the scatter of the observations bounds its error: see `Rate`.
+//!  2. For the first third of the time it waits, so that short-lived blocks can end. In the rest it reads the library's
+//!     tables READINGS times.
+//!  3. The growth of a site's live bytes between two readings is one observation. The growth over the whole time gives
+//!     the site's rate, and the scatter of the observations bounds its error: see `Rate`.
 //!  4. The growth of the whole heap is known exactly. It shows which sites only replace older blocks.
 // SPDX-License-Identifier: MIT
 
@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 /// Observations of a site's growth unless the user interrupts, and the minimum for a verdict.
 const READINGS: u32 = 20;
 const READINGS_MIN: usize = 5;
-/// Mean bytes between samples if sampling was off. A leak of 1 MiB/s yields 16 samples a second, each taking about 1 µs.
+/// Mean bytes between samples if sampling was off. A leak of 1 MiB/s yields 16 samples a second, each taking about 1
+/// µs.
 const BYTES: u64 = 64 << 10;
 
 #[derive(clap::Args)]
@@ -174,8 +175,9 @@ struct Rate {
 }
 
 impl Rate {
-    /// `values`: seconds, and the value then. Steps differ in length on a busy machine, so what counts is how far each is from what the
-    /// rate makes of its length. n independent steps are off by sd * sqrt(n); where the values swing, the steps scatter more than that.
+    /// `values`: seconds, and the value then. Steps differ in length on a busy machine, so what counts is how far each
+    /// is from what the rate makes of its length. n independent steps are off by sd * sqrt(n); where the values swing,
+    /// the steps scatter more than that.
     fn of(values: &[(f64, f64)]) -> Rate {
         let (Some(first), Some(last)) = (values.first(), values.last()) else { return Rate { rate: 0.0, margin: 0.0 } };
         let seconds = (last.0 - first.0).max(1e-3);
@@ -348,8 +350,8 @@ fn text(leak: &Leak, top: usize, style: Style) -> String {
     let heap_rate = grown as f64 / leak.measured_seconds.max(1e-3);
     let (verb, change) = if grown < 0 { ("shrank", -heap_rate) } else { ("grew", heap_rate) };
     let mut text = format!(
-        "{}: the blocks it holds {verb} by {} in {}, from {} to {}\nSampled for {}, one allocation in {}; growth is that \
-         of the last {}, after short-lived blocks had ended\n",
+        "{}: the blocks it holds {verb} by {} in {}, from {} to {}\nSampled for {}, one allocation in {}; growth is \
+         that of the last {}, after short-lived blocks had ended\n",
         leak.process,
         per_second(change),
         say::seconds(leak.measured_seconds),

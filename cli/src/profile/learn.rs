@@ -1,16 +1,16 @@
-//! `hakmem learn`: finds the call sites of a program that allocate long-lived blocks, and settings that gain (gains.rs), and writes
-//! a policy file (HAKMEM_POLICY).
+//! `hakmem learn`: finds the call sites of a program that allocate long-lived blocks, and settings that gain
+//! (gains.rs), and writes a policy file (HAKMEM_POLICY).
 //!
-//!  1. The command runs a program, or watches a running one, while the library samples allocations. A sample has its call stack,
-//!     and how long the block lived or that the block is still live. Where samples were taken before, what they say counts too,
-//!     and the time begins with the oldest block.
-//!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time. When it is freed, only the power of two below
-//!     its age is known, so an eighth may do then.
-//!  3. Stacks are grouped by the call of malloc. A group whose blocks are long-lived is a site. A mixed group, such as that of
-//!     xmalloc, is divided by the next caller, up to five frames. What is mixed then is a site if most of what is live there at
-//!     a time is long-lived: a short-lived block counts by how long it lives.
-//!  4. A frame is written as a build id and an offset, so that the file is valid for later runs. Short-lived sites need no line:
-//!     their blocks stay in the thread's own heap.
+//!  1. The command runs a program, or watches a running one, while the library samples allocations. A sample has its
+//!     call stack, and how long the block lived or that the block is still live. Where samples were taken before, what
+//!     they say counts too, and the time begins with the oldest block.
+//!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time. When it is freed, only the
+//!     power of two below its age is known, so an eighth may do then.
+//!  3. Stacks are grouped by the call of malloc. A group whose blocks are long-lived is a site. A mixed group, such as
+//!     that of xmalloc, is divided by the next caller, up to five frames. What is mixed then is a site if most of what
+//!     is live there at a time is long-lived: a short-lived block counts by how long it lives.
+//!  4. A frame is written as a build id and an offset, so that the file is valid for later runs. Short-lived sites need
+//!     no line: their blocks stay in the thread's own heap.
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 /// The most frames that the library accepts in a line (src/arena/policy.c).
 const FRAMES_MAX: usize = 5;
-/// Samples a second in each thread, at most (PROFILE_RATE): few that stand for many blocks make each file another one, and more
-/// than a fiftieth of the time would hide what settings gain.
+/// Samples a second in each thread, at most (PROFILE_RATE): few that stand for many blocks make each file another one,
+/// and more than a fiftieth of the time would hide what settings gain.
 const RATE: &str = "20000";
 /// Larger blocks have no policy, because they share no page with others.
 const BYTES_MAX: u64 = 64 << 10;
@@ -50,12 +50,14 @@ const PURE: f64 = 0.95;
 const MIXED: f64 = 0.5;
 /// … and if it allocates at most this many times as much: each block costs some 90 instructions more in a lane.
 const PASSING: f64 = 64.0;
-/// The most short-lived bytes that a lane holds at a time, by long-lived ones: where blocks come and go it gets holes, as the heap does.
+/// The most short-lived bytes that a lane holds at a time, by long-lived ones: where blocks come and go it gets holes,
+/// as the heap does.
 const LANE_SHORT_SHARE: f64 = 0.25;
-/// Sites must bring at least this part of the long-lived bytes of their sizes: what stays in the heap keeps its slabs, whose holes
-/// nothing long-lived fills any more.
+/// Sites must bring at least this part of the long-lived bytes of their sizes: what stays in the heap keeps its slabs,
+/// whose holes nothing long-lived fills any more.
 const COMPLETE: f64 = 0.95;
-/// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or nearly all.
+/// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or
+/// nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
 /// Of a function's name in a comment, characters: the library reads lines of up to 12 KiB.
 const NAME_MAX: usize = 200;
@@ -65,10 +67,12 @@ const SAMPLES_MIN: f64 = 2.0;
 #[derive(clap::Args)]
 pub struct LearnOptions {
     /// A process that runs HAKMEM; or `-- PROGRAM` to run one
-    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present = "program", conflicts_with = "program")]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(required_unless_present = "program", conflicts_with = "program")]
     pid: Option<Pid>,
     /// How long to watch a process, as in 30s or 5m
-    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration, conflicts_with = "program")]
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(conflicts_with = "program")]
     time: Duration,
     /// Mean number of bytes between two samples
     #[arg(long, value_name = "N", default_value = "4K", value_parser = interval)]
@@ -92,8 +96,8 @@ pub struct LearnOptions {
 struct Weight {
     allocated: f64,
     long: f64,
-    /// A short-lived block counts by its age over a long life, as if no long-lived one lived longer: if a site allocates evenly,
-    /// that is what is live of both at any time.
+    /// A short-lived block counts by its age over a long life, as if no long-lived one lived longer: if a site
+    /// allocates evenly, that is what is live of both at any time.
     short: f64,
 }
 
@@ -131,7 +135,8 @@ struct Chain {
     size: u32,
 }
 
-/// A number for the mean size of the stack's blocks, as fine as classes are: steps of 16 bytes, from 256 on eight in a doubling.
+/// A number for the mean size of the stack's blocks, as fine as classes are: steps of 16 bytes, from 256 on eight in a
+/// doubling.
 fn size_number(stack: &Stack) -> u32 {
     let all = stack.allocated();
     let steps = (all.bytes / all.objects.max(1)).saturating_sub(1) / 16;
@@ -206,7 +211,8 @@ struct Line {
     weight: Weight,
 }
 
-/// Writes lines for the long-lived ones among stacks that share their first `depth` frames, of which the first `enough` name them.
+/// Writes lines for the long-lived ones among stacks that share their first `depth` frames, of which the first `enough`
+/// name them.
 fn divide(chains: &[&Chain], depth: usize, enough: usize, interval: f64, lines: &mut Vec<Line>) {
     let mut weight = Weight::default();
     chains.iter().for_each(|chain| weight.add(chain.weight));
@@ -439,10 +445,14 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
     };
     ensure!(
         !learned.chains.is_empty() || !learned.settings.is_empty(),
-        "nothing was sampled: the program allocates too little, does not use HAKMEM, or goes on in another process (give its PID)"
+        "nothing was sampled: the program allocates too little, does not use HAKMEM, or goes on in another process \
+        (give its PID)"
     );
     if learned.settings.is_empty() && learned.chains.iter().all(|chain| chain.frames.is_empty()) {
-        bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
+        bail!(
+            "no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM \
+        is linked into the program"
+        );
     }
     let mut lines = lines_of(&learned.chains, options.bytes);
     let all = learned.chains.iter().fold(0.0, |sum, chain| sum + chain.weight.allocated);

@@ -1,4 +1,5 @@
-//! `hakmem leak --unreachable`: live blocks that nothing points to, by what they are and, where they were sampled, by line.
+//! `hakmem leak --unreachable`: live blocks that nothing points to, by what they are and, where they were sampled, by
+//! line.
 // SPDX-License-Identifier: MIT
 
 use super::leak::{now_ms, LeakOptions};
@@ -136,7 +137,8 @@ fn more(all: usize, top: usize, noun: &str) -> String {
 fn text(found: &Found, top: usize, style: Style) -> String {
     let Found { direct, held, live, pid, .. } = found;
     let mut text = format!(
-        "{} (process {pid}): {} of {} live blocks are lost: nothing points to {} ({}), and only those lead to {} ({})\n",
+        "{} (process {pid}): {} of {} live blocks are lost: nothing points to {} ({}), and only those lead to {} \
+        ({})\n",
         shown::line(&found.process),
         count(direct.objects + held.objects),
         count(live.objects),
@@ -183,7 +185,8 @@ fn text(found: &Found, top: usize, style: Style) -> String {
     } else {
         let _ = writeln!(
             text,
-            "\nTheir lines are known if they are sampled: HAKMEM_PROFILE=1, or `hakmem profile start {pid}` for those to come."
+            "\nTheir lines are known if they are sampled: HAKMEM_PROFILE=1, or `hakmem profile start {pid}` for those \
+            to come."
         );
     }
     text

@@ -12,7 +12,8 @@ const SHARE_MIN: f64 = 0.1;
 const SERVER: &str = "https://debuginfod.elfutils.org";
 const DPKG: &str = "/var/lib/dpkg/info";
 
-/// The package with the debug information of a file, by the lists of what packages installed; Debian and Ubuntu have them.
+/// The package with the debug information of a file, by the lists of what packages installed; Debian and Ubuntu have
+/// them.
 fn debug_package(lists: &Path, file: &str) -> Option<String> {
     // /lib is a link to /usr/lib; packages write either.
     let names = [file, file.strip_prefix("/usr").unwrap_or(file)];

@@ -1,7 +1,7 @@
 //! A profile, or the difference of two, as one page that needs nothing beside itself.
 //!
-//! The flame graph is drawn here; its script (flame.js) zooms, searches and changes the metric. Each frame of it carries its
-//! depth and its values, each number of a table its exact value (data-value).
+//! The flame graph is drawn here; its script (flame.js) zooms, searches and changes the metric. Each frame of it
+//! carries its depth and its values, each number of a table its exact value (data-value).
 // SPDX-License-Identifier: MIT
 
 use super::sites::{self, changes, sites, Change, Site};
@@ -177,7 +177,8 @@ fn sites_table(profile: &Profile, metric: Metric) -> Markup {
     let share_title = format!("of {}", metric.title());
     let table = html! {
         table class="sortable sites" {
-            (titles(["site", &share_title, "in use", "blocks", "allocated", "blocks", "at the peak", "blocks", "freed after"]))
+            (titles(["site", &share_title, "in use", "blocks", "allocated", "blocks", "at the peak", "blocks",
+                "freed after"]))
             tbody {
                 @for site in all.iter().take(ROWS) {
                     tr {
@@ -195,7 +196,8 @@ fn sites_table(profile: &Profile, metric: Metric) -> Markup {
             h2 { "By line" }
             p class="note" {
                 "The innermost line of the program itself: not the allocator's, not that of a standard container. \
-                 Below it, who called it where it weighs most. “Freed after”: how long half of its freed blocks had lived."
+                 Below it, who called it where it weighs most. “Freed after”: how long half of its freed blocks had \
+                 lived."
                 @if all.len() > ROWS { " " (say::count(all.len() - ROWS, "smaller site")) " are left out." }
             }
             (boxed("Sites", table))

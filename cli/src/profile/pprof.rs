@@ -1,9 +1,10 @@
 //! The file format of profiles: pprof's protobuf, gzip.
 //!
-//! Sample types are alloc_objects, alloc_space, inuse_objects and inuse_space, as Go's and gperftools' heap profiles have
-//! them, and peak_objects and peak_space: what was in use when the program held most. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
-//! a numeric label "lifetime" in nanoseconds: the lower end of the range. Blocks in an arena with a name have it as the label "arena". What pprof has no field for is in comments.
-//! Profiles of others are read as far as they have these sample types.
+//! Sample types are alloc_objects, alloc_space, inuse_objects and inuse_space, as Go's and gperftools' heap profiles
+//! have them, and peak_objects and peak_space: what was in use when the program held most. A stack is written as one
+//! sample of what is in use and one for each range of lifetimes of what was freed, which has a numeric label "lifetime"
+//! in nanoseconds: the lower end of the range. Blocks in an arena with a name have it as the label "arena". What pprof
+//! has no field for is in comments. Profiles of others are read as far as they have these sample types.
 // SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};

@@ -1,8 +1,9 @@
 //! Python functions in stacks: what the library noted of their code (src/observe/python.h) becomes names and lines, and
 //! takes the place of the interpreter's own calls.
 //!
-//! A stack comes as its calls in C, and behind them a word for each Python frame. Each call of the interpreter's loop runs
-//! the frames up to one that is marked as its entry; what the interpreter does from one loop to the next is left out.
+//! A stack comes as its calls in C, and behind them a word for each Python frame. Each call of the interpreter's loop
+//! runs the frames up to one that is marked as its entry; what the interpreter does from one loop to the next is left
+//! out.
 // SPDX-License-Identifier: MIT
 
 use super::{Frame, Profile};

@@ -1,7 +1,7 @@
 //! `hakmem leak --rates`: which lines allocate most a second, and how much of that is freed at once.
 //!
-//! Of each line, what was allocated between the first and the last reading is its rate. What was freed meanwhile was freed
-//! after lifetimes that the library counts: those below a millisecond are temporary blocks.
+//! Of each line, what was allocated between the first and the last reading is its rate. What was freed meanwhile was
+//! freed after lifetimes that the library counts: those below a millisecond are temporary blocks.
 // SPDX-License-Identifier: MIT
 
 use super::leak::{LeakOptions, Watched};

@@ -1,9 +1,9 @@
-//! Profiles from where they come from: a live process, a file of our own format, or the text that a program left at its end
-//! (HAKMEM_PROFILE_FILE).
+//! Profiles from where they come from: a live process, a file of our own format, or the text that a program left at its
+//! end (HAKMEM_PROFILE_FILE).
 //!
-//! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
-//! lived how long, and the return addresses; behind it one for what was live at the peak; then
-//! what Python's frames are called, and the process's mappings. So the program needs to know no names.
+//! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many
+//! samples lived how long, and the return addresses; behind it one for what was live at the peak; then what Python's
+//! frames are called, and the process's mappings. So the program needs to know no names.
 // SPDX-License-Identifier: MIT
 
 use super::python::{self, Code, Codes};
@@ -425,7 +425,8 @@ mod tests {
     use crate::profile::Frame;
 
     const TEXT: &str = "hakmem profile 1\ncommand a b\npid 7\ninterval 1000\ndropped 2\n\
-        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021 0xc000000500000001\npeak 131072 2500\nstack 0 0 65536 10 0\npython 5 9 40 66 2f61 0003\nmaps\n\
+        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021 0xc000000500000001\n\
+        peak 131072 2500\nstack 0 0 65536 10 0\npython 5 9 40 66 2f61 0003\nmaps\n\
         1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
         2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
         7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";

@@ -1,7 +1,9 @@
 //! Sums by site: the innermost line of the program that is not the allocator's, a wrapper's of malloc, or a standard
-//! container's. Below a line of Python or JavaScript, calls in C count only if they are an extension's whose lines are known.
+//! container's. Below a line of Python or JavaScript, calls in C count only if they are an extension's whose lines are
+//! known.
 //!
-//! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
+//! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills
+//! it.
 // SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};

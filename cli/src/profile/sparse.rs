@@ -3,9 +3,9 @@
 //!  1. How much sparse slabs waste is exact, class by class: what is resident of them without their blocks
 //!     and what is LAZY.
 //!  2. What their blocks are, their contents say. Each block answers for its share of what its slab wastes.
-//!  3. Whose blocks they are is estimated from samples: a line's share of a class's waste is the share of the class's blocks in
-//!     sparse slabs that its samples stand for. Blocks of tiny classes are sampled in other slabs: there it is the share of all
-//!     live blocks of the class.
+//!  3. Whose blocks they are is estimated from samples: a line's share of a class's waste is the share of the class's
+//!     blocks in sparse slabs that its samples stand for. Blocks of tiny classes are sampled in other slabs: there it
+//!     is the share of all live blocks of the class.
 // SPDX-License-Identifier: MIT
 
 use super::leak::{now_ms, LeakOptions};
@@ -66,7 +66,8 @@ struct Sparse {
     notes: Vec<String>,
 }
 
-/// The sparse slabs: by each of their slots the class; and how many slabs there are, and the resident bytes of sparse ones.
+/// The sparse slabs: by each of their slots the class; and how many slabs there are, and the resident bytes of sparse
+/// ones.
 struct Slabs {
     of_slot: HashMap<u64, u64>,
     classes: HashMap<u64, SparseClass>,
@@ -257,7 +258,8 @@ fn text(sparse: &Sparse, top: usize, style: Style) -> String {
         let pid = sparse.pid;
         let _ = writeln!(
             text,
-            "\nNo sampled block lies in them. `hakmem profile start {pid}`, then what fills them once more, then this again."
+            "\nNo sampled block lies in them. `hakmem profile start {pid}`, then what fills them once more, then this \
+            again."
         );
     } else {
         let pid = sparse.pid;

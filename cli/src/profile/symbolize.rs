@@ -1,9 +1,9 @@
-//! `hakmem symbolize`: copies any text and adds function, file and line behind each "/PATH+0x1234" in it, such as in reports of
-//! HAKMEM and of the sanitizers, and in glibc's backtraces.
+//! `hakmem symbolize`: copies any text and adds function, file and line behind each "/PATH+0x1234" in it, such as in
+//! reports of HAKMEM and of the sanitizers, and in glibc's backtraces.
 //!
-//! The number is an address in the module's own symbol table. If a build id follows, "(build id 5a…)" or "(BuildId: 5a…)", and
-//! the file has another one, a debug file with that build id is used. A file that ON_ERROR=report wrote is shown as the lines
-//! that the program printed on standard error.
+//! The number is an address in the module's own symbol table. If a build id follows, "(build id 5a…)" or "(BuildId:
+//! 5a…)", and the file has another one, a debug file with that build id is used. A file that ON_ERROR=report wrote is
+//! shown as the lines that the program printed on standard error.
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
@@ -229,9 +229,9 @@ mod tests {
     #[test]
     fn a_report_is_shown_as_its_lines() {
         let text = r#"{"hakmem_report":1,"error":"double free of 0x10 (48-byte block)","pid":7,"process":"a","thread":8,
-            "thread_name":"b","calls":[{"address":"0x12","function":"f","function_offset":"0x1","path":"/a","offset":"0x2",
-            "build_id":"0a"},{"address":"0x13"}],"allocated":{"thread":9,"calls":[{"address":"0x14","path":"/c","offset":"0x4",
-            "build_id":"0b"}]},"freed":null,"statistics":{}}"#;
+            "thread_name":"b","calls":[{"address":"0x12","function":"f","function_offset":"0x1","path":"/a",
+            "offset":"0x2","build_id":"0a"},{"address":"0x13"}],"allocated":{"thread":9,"calls":[
+            {"address":"0x14","path":"/c","offset":"0x4","build_id":"0b"}]},"freed":null,"statistics":{}}"#;
         let (begin, mut rest) = text.as_bytes().split_at(30);
         let lines = report(begin, &mut rest).unwrap().lines();
         let wanted = [

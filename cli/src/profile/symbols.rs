@@ -1,10 +1,11 @@
 //! Names for addresses, from files alone: nothing of the process is needed, it may be gone.
 //!
 //! 1. A module's file is taken if its build id is the one that was mapped. origin.rs says which files are opened.
-//! 2. Its debug file: DIRECTORY/.build-id/xx/yyy.debug, or the one named by .gnu_debuglink beside it, in .debug, or below
-//!    DIRECTORY; itself, if it was not stripped; or what `debuginfod-find` fetches, if DEBUGINFOD_URLS names servers.
-//! 3. All of them are read by a process that has nothing to lose (child.rs), which answers with names (parser.rs). Here they
-//!    are opened, and no byte of them is read.
+//! 2. Its debug file: DIRECTORY/.build-id/xx/yyy.debug, or the one named by .gnu_debuglink beside it, in .debug, or
+//!    below DIRECTORY; itself, if it was not stripped; or what `debuginfod-find` fetches, if DEBUGINFOD_URLS names
+//!    servers.
+//! 3. All of them are read by a process that has nothing to lose (child.rs), which answers with names (parser.rs). Here
+//!    they are opened, and no byte of them is read.
 // SPDX-License-Identifier: MIT
 
 mod child;

@@ -1,7 +1,7 @@
 //! What `top` shows: the samples so far, the last snapshot, and how they are laid out in the room there is.
 //!
-//! From the top: the process, terms over time with their sizes, rates, classes beside threads' heaps, keys. What matters
-//! less is left out first where the terminal is small.
+//! From the top: the process, terms over time with their sizes, rates, classes beside threads' heaps, keys. What
+//! matters less is left out first where the terminal is small.
 // SPDX-License-Identifier: MIT
 
 use super::stack::Stack;

@@ -1,7 +1,7 @@
 //! The terminal of `top`: set up, read key by key, and left as it was whatever ends the command.
 //!
-//! 1. `wait` waits for all there is at once: keys, a signal, an answer, time. A terminal that hangs up, or that ends its
-//!    input, is an end like a signal.
+//! 1. `wait` waits for all there is at once: keys, a signal, an answer, time. A terminal that hangs up, or that ends
+//!    its input, is an end like a signal.
 //! 2. A frame is drawn only when the terminal takes output. One that stops in the middle of a frame would hold the
 //!    command in that write, so that a second thread watches for the end, too: it gives the command a moment, then puts
 //!    the terminal's modes back and ends the process itself.

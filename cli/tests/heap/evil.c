@@ -1,5 +1,6 @@
 /* A program that lies in the tables that other processes read of it. A line "FACT: VALUE BYTES" changes a fact, "reset"
- * takes all lies back, "silence" makes the next reader wait without end; each is answered by "done". "facts" lists all as they are. */
+ * takes all lies back, "silence" makes the next reader wait without end; each is answered by "done". "facts" lists all
+ * as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +27,8 @@ struct inspect {
 };
 extern struct inspect hak_inspect; /* the library is linked in: this is its own */
 
-/* The table of facts where nobody ever answers the fault of whoever reads it. 0: the kernel does not let this program. */
+/* The table of facts where nobody ever answers the fault of whoever reads it. 0: the kernel does not let this
+ * program. */
 static int silence(void) {
     const size_t bytes = 1 << 20;
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);

@@ -19,8 +19,8 @@ pub fn library() -> Option<PathBuf> {
     library.map(|path| fs::canonicalize(path).expect("HAKMEM_LIBRARY is a file"))
 }
 
-/// A copy that can be started at once: a file that this process writes is busy while a child that another test forks has
-/// it open.
+/// A copy that can be started at once: a file that this process writes is busy while a child that another test forks
+/// has it open.
 pub fn copy_by_other_process(from: &str, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
@@ -154,8 +154,8 @@ pub fn text(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A function `leaf` that calls malloc, with debug information of so many inlined calls, each in the other, and a link to what
-/// several debug files have in common.
+/// A function `leaf` that calls malloc, with debug information of so many inlined calls, each in the other, and a link
+/// to what several debug files have in common.
 pub fn nested(directory: &Path, calls: usize, link: &Path) -> PathBuf {
     let head = r#".text
 .globl leaf
@@ -171,7 +171,8 @@ leaf: .cfi_startproc
 leaf_end: .size leaf,.-leaf
 .section .debug_abbrev,"",@progbits
 .uleb128 1; .uleb128 0x11; .byte 1; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
-.uleb128 2; .uleb128 0x2e; .byte 1; .uleb128 3; .uleb128 8; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
+.uleb128 2; .uleb128 0x2e; .byte 1; .uleb128 3; .uleb128 8
+.uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
 .uleb128 3; .uleb128 0x1d; .byte 1; .byte 0,0
 .byte 0
 .section .debug_info,"",@progbits
@@ -202,7 +203,8 @@ pub fn cc(directory: &Path, target: &str, arguments: &[&OsStr]) -> PathBuf {
 pub fn program_of_nested_calls(place: &Path, library: &Path) -> Program {
     let main = place.join("main.c");
     let code = "extern void *leaf(long); void *volatile kept[20000];\n#include <stdio.h>\n\
-        int main(void) { for (int i = 0; i < 20000; i++) kept[i] = leaf(1000); puts(\"ready\"); fflush(stdout); getchar(); }\n";
+        int main(void) { for (int i = 0; i < 20000; i++) kept[i] = leaf(1000);\n\
+        puts(\"ready\"); fflush(stdout); getchar(); }\n";
     fs::write(&main, code).unwrap();
     let source = nested(place, 400_000, Path::new("/dev/null"));
     let program = cc(place, "program", &[main.as_os_str(), source.as_os_str()]);

@@ -1,5 +1,6 @@
-// Loses blocks, each kind a known number of times, keeps others, and then answers each line of its input by "done".
-// It counts the signals SIGRTMIN, and tells how many before that if the line is "signals". After the line "work" it allocates a block and frees it at once, again and again.
+// Loses blocks, each kind a known number of times, keeps others, and then answers each line of its input by "done". It
+// counts the signals SIGRTMIN, and tells how many before that if the line is "signals". After the line "work" it
+// allocates a block and frees it at once, again and again.
 //
 //   nodes    NODES heads of class Node, each of which holds a second Node and a text of 200 bytes
 //   circles  CIRCLES pairs of 176 bytes that hold each other

@@ -6,7 +6,8 @@
  *   peak COUNT BYTES             allocates, writes, lets its parent make 1000 reads, frees all
  *   touch BYTES                  one block of which nothing is written
  *   churn THREADS                threads that replace blocks until the program ends
- *   arenas COUNT BYTES           an arena "requests" with COUNT blocks, half of them freed, and an arena in memory of the program
+ *   arenas COUNT BYTES           an arena "requests" with COUNT blocks, half of them freed, and an arena in memory of
+ *                                the program
  *   work                         leaves the fast path of malloc in many classes
  *   fork                         a child that waits for ever; prints its number before "done" */
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* Bursts of short-lived blocks with a long-lived one in fifty, all by way of one wrapper:
  *
- *     bursts COUNT SEED     prints what is resident at the end, in KiB, without the first of it, and waits for the end of stdin */
+ *     bursts COUNT SEED     prints what is resident at the end, in KiB, without the first of it, and waits for the end
+ *                           of stdin */
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <stdio.h>

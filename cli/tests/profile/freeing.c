@@ -1,4 +1,5 @@
-/* A program that frees all it allocates. It holds most after `refill`: 6 MB of the first line and 56 MB of the second. */
+/* A program that frees all it allocates. It holds most after `refill`: 6 MB of the first line and 56 MB of the
+ * second. */
 #include <stdlib.h>
 #include <string.h>
 

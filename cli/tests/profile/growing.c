@@ -1,5 +1,5 @@
-/* growing ROUNDS [stay]: fills and empties a heap of blocks of 500 bytes again and again, which new slabs serve. Blocks of 200
- * bytes are few. With `stay` it says when that is done, and ends when its standard input does. */
+/* growing ROUNDS [stay]: fills and empties a heap of blocks of 500 bytes again and again, which new slabs serve. Blocks
+ * of 200 bytes are few. With `stay` it says when that is done, and ends when its standard input does. */
 #include <stdio.h>
 #include <stdlib.h>
 

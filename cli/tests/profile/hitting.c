@@ -1,4 +1,5 @@
-/* A program whose every call of malloc takes the block that was freed last; it ends with its input. A line says that it has begun. */
+/* A program whose every call of malloc takes the block that was freed last; it ends with its input. A line says that it
+ * has begun. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// A service that leaks: leaking BYTES_PER_SECOND. It prints "ready" and runs until its standard input ends. Beside the leak
-// it has what looks like one: a cache of fixed size, blocks that live for 50 ms, and one large block now and then.
+// A service that leaks: leaking BYTES_PER_SECOND. It prints "ready" and runs until its standard input ends. Beside the
+// leak it has what looks like one: a cache of fixed size, blocks that live for 50 ms, and one large block now and then.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-/* A shop's server with four faults, for the page ../shop.md: one line in, one line out, a thread for each connection. */
+/* A shop's server with four faults, for the page ../shop.md: one line in, one line out, a thread a connection. */
 /* SPDX-License-Identifier: MIT */
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-//! What a Rust program does to its allocator. The program's argument is a workload; it prints the KiB that were resident at
-//! most.
+//! What a Rust program does to its allocator. The program's argument is a workload; it prints the KiB that were
+//! resident at most.
 // SPDX-License-Identifier: MIT
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! The declarations are those of hakmem.h, and the flags of the compiler those of CMakeLists.txt. If these tests fail, calls
-//! from Rust pass the wrong arguments, or the crate is another library than the one that is tested.
+//! The declarations are those of hakmem.h, and the flags of the compiler those of CMakeLists.txt. If these tests fail,
+//! calls from Rust pass the wrong arguments, or the crate is another library than the one that is tested.
 // SPDX-License-Identifier: MIT
 use std::collections::BTreeMap;
 use std::fs;

@@ -6,8 +6,9 @@ use core::ptr::{self, NonNull};
 use allocator_api2::alloc::{AllocError, Allocator};
 use hakmem_sys::{hak_arena, hak_arena_options, hak_arena_stats};
 
-/// A heap of its own: blocks that are freed together, limited together and counted together. `&Arena` is an allocator for the
-/// containers of `allocator-api2`; because they borrow the arena, none outlives it. Dropping the arena frees all its blocks at once.
+/// A heap of its own: blocks that are freed together, limited together and counted together. `&Arena` is an allocator
+/// for the containers of `allocator-api2`; because they borrow the arena, none outlives it. Dropping the arena frees
+/// all its blocks at once.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -59,8 +60,8 @@ impl Drop for Arena {
     }
 }
 
-// SAFETY: blocks are as large and as aligned as the layout says, and live until they are freed or the arena is dropped, which
-// the allocator borrows.
+// SAFETY: blocks are as large and as aligned as the layout says, and live until they are freed or the arena is dropped,
+// which the allocator borrows.
 unsafe impl Allocator for &Arena {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let (size, alignment) = (layout.size(), layout.align());

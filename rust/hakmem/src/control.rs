@@ -55,23 +55,23 @@ pub fn version() -> &'static str {
     unsafe { CStr::from_ptr(hakmem_sys::hak_version()) }.to_str().unwrap_or_default()
 }
 
-/// Gives free memory back to the operating system: the caches of this thread, free slots, and free pages. Returns how many
-/// bytes that were.
+/// Gives free memory back to the operating system: the caches of this thread, free slots, and free pages. Returns how
+/// many bytes that were.
 pub fn trim() -> usize {
     // SAFETY: any thread may call it at any time.
     unsafe { hakmem_sys::hak_trim() }
 }
 
-/// The calling thread is about to wait, for a request or an event: what its caches hold, and the slabs from which it allocates,
-/// become everybody's. Its next allocations take a little longer, once for each size, so it pays before long waits: where a worker
-/// parks (tokio's `on_thread_park`), or an event loop has nothing to do.
+/// The calling thread is about to wait, for a request or an event: what its caches hold, and the slabs from which it
+/// allocates, become everybody's. Its next allocations take a little longer, once for each size, so it pays before long
+/// waits: where a worker parks (tokio's `on_thread_park`), or an event loop has nothing to do.
 pub fn thread_rests() {
     // SAFETY: any thread may call it at any time.
     unsafe { hakmem_sys::hak_thread_rests() }
 }
 
-/// The usable size that a block of `size` bytes would have: a capacity that wastes nothing. `None` if there can be no such
-/// block.
+/// The usable size that a block of `size` bytes would have: a capacity that wastes nothing. `None` if there can be no
+/// such block.
 pub fn good_size(size: usize) -> Option<usize> {
     // SAFETY: any size may be asked about.
     match unsafe { hakmem_sys::hak_good_size(size) } {
@@ -92,8 +92,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Reads the statistics. The figures are exact if no other thread allocates meanwhile. The call asks the kernel which pages
-    /// are resident: one system call for 2 MiB of heap.
+    /// Reads the statistics. The figures are exact if no other thread allocates meanwhile. The call asks the kernel
+    /// which pages are resident: one system call for 2 MiB of heap.
     pub fn now() -> Stats {
         // SAFETY: the buffer has that many bytes.
         let json = text_of(|buffer, bytes| unsafe { hakmem_sys::hak_stats_json(buffer, bytes) });
@@ -105,8 +105,8 @@ impl Stats {
         &self.json
     }
 
-    /// A figure by its name in the JSON text: `"live"`, `"total"` and the other terms of the resident bytes, or a counter such
-    /// as `"realloc_copied"`.
+    /// A figure by its name in the JSON text: `"live"`, `"total"` and the other terms of the resident bytes, or a
+    /// counter such as `"realloc_copied"`.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.json.match_indices(name).find_map(|(at, _)| {
             let value = self.json[at + name.len()..].strip_prefix("\":")?;
@@ -189,11 +189,11 @@ macro_rules! options {
     };
 }
 
-/// Sets the function to call when the heap passes the option `SOFT_LIMIT`: once each time, at the end of the allocation that
-/// passed the limit, in its thread.
+/// Sets the function to call when the heap passes the option `SOFT_LIMIT`: once each time, at the end of the allocation
+/// that passed the limit, in its thread.
 ///
-/// The function may allocate, free, and call everything here except this function. A panic in it ends the program. It must not
-/// wait for a lock under which the program allocates.
+/// The function may allocate, free, and call everything here except this function. A panic in it ends the program. It
+/// must not wait for a lock under which the program allocates.
 pub fn on_soft_limit(call: Option<fn()>) {
     static IS_BEING_SET: AtomicBool = AtomicBool::new(false); // the library lets one thread at a time
     while IS_BEING_SET.swap(true, Ordering::Acquire) {
@@ -225,8 +225,8 @@ pub fn start_profile(mean_bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Writes what was sampled so far to a file of this name, for `hakmem flame`. `%p` in the name becomes the process ID, and
-/// `%n` the number of the file among those that the process has written.
+/// Writes what was sampled so far to a file of this name, for `hakmem flame`. `%p` in the name becomes the process ID,
+/// and `%n` the number of the file among those that the process has written.
 pub fn dump_profile(path: &CStr) -> Result<(), Error> {
     // SAFETY: the path is terminated.
     match unsafe { hakmem_sys::hak_profile_dump(path.as_ptr()) } {

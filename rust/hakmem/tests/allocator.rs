@@ -1,5 +1,5 @@
-//! A program with the global allocator. If these tests fail, Rust programs lose what they wrote, or get memory that is too
-//! small, not aligned or not cleared.
+//! A program with the global allocator. If these tests fail, Rust programs lose what they wrote, or get memory that is
+//! too small, not aligned or not cleared.
 // SPDX-License-Identifier: MIT
 use hakmem::{Hakmem, Stats};
 use proptest::prelude::*;
@@ -129,7 +129,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let size = || prop_oneof![4 => 1..2_000usize, 2 => 1..80_000usize, 1 => 1..3_000_000usize];
     let step = prop_oneof![
-        3 => (size(), 0..=16u32, any::<bool>()).prop_map(|(size, shift, is_zeroed)| Step::Allocate { size, shift, is_zeroed }),
+        3 => (size(), 0..=16u32, any::<bool>())
+            .prop_map(|(size, shift, is_zeroed)| Step::Allocate { size, shift, is_zeroed }),
         3 => (any::<usize>(), size(), any::<u8>()).prop_map(|(index, size, byte)| Step::Resize { index, size, byte }),
         2 => any::<usize>().prop_map(|index| Step::Free { index }),
     ];

@@ -1,5 +1,5 @@
-//! What servers and parallel programs do to an allocator: tasks that begin on one thread and end on another, buffers that
-//! grow there, pools of threads that share one job. If these tests fail, such programs lose data or keep memory.
+//! What servers and parallel programs do to an allocator: tasks that begin on one thread and end on another, buffers
+//! that grow there, pools of threads that share one job. If these tests fail, such programs lose data or keep memory.
 // SPDX-License-Identifier: MIT
 use hakmem::{Hakmem, Stats};
 use rayon::prelude::*;

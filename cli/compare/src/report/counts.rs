@@ -170,7 +170,8 @@ impl Counts {
                 main {
                     section id="glance" {
                         h2 { "At a glance" }
-                        p class="note" { "HAKMEM alone, one line a case. What is below a unit's least step is drawn there." }
+                        p class="note" { "HAKMEM alone, one line a case. What is below a unit's least step is drawn \
+                        there." }
                         div class="pair charts" {
                             @for (number, glance) in glances.iter().enumerate() {
                                 figure {
@@ -360,7 +361,8 @@ mod tests {
         };
         let counts = serde_json::json!({
             "title": "Counts", "machine": "a machine",
-            "paths": [path("threads: larson", "lines", [0.0, 20.0, 40.0]), path("threads: churn", "lines", [0.0, 8.0, 9.0]),
+            "paths": [path("threads: larson", "lines", [0.0, 20.0, 40.0]),
+                path("threads: churn", "lines", [0.0, 8.0, 9.0]),
                       path("threads: churn", "retries", [0.0; 3])],
             "places": [{"name": "threads: churn", "unit": "lines",
                         "places": [{"what": "slab: owner", "code": ["slab_adopt"], "points": [[2.0, 8.0]]}]}],

@@ -145,7 +145,8 @@ impl Page<'_> {
         html! {
             header {
                 p class="eyebrow" {
-                    (found.title) " · " (found.started.get(..10).unwrap_or(&found.started)) " · " (found.machine.processor)
+                    (found.title) " · " (found.started.get(..10).unwrap_or(&found.started)) " · "
+                    (found.machine.processor)
                 }
                 h1 { (line) }
                 @for (number, sentence) in more.iter().chain(&found.notes).enumerate() {
@@ -323,7 +324,8 @@ impl Page<'_> {
                                 a href={ "#w" (at) } { (workload.name) }
                                 @for (measure, scale) in [Measure::Time, Measure::PeakRss].into_iter().zip(&scales) {
                                     div {
-                                        (svg::strip(scale, workload.resolution(measure), &self.dots(workload, measure, false)))
+                                        (svg::strip(scale, workload.resolution(measure),
+                                            &self.dots(workload, measure, false)))
                                     }
                                 }
                             }
@@ -488,7 +490,11 @@ impl Page<'_> {
                             }
                             tbody {
                                 @for (workload, allocator, reason) in reasons {
-                                    tr { td { (workload) } td class="text" { (allocator) } td class="text" { (reason) } }
+                                    tr {
+                                        td { (workload) }
+                                        td class="text" { (allocator) }
+                                        td class="text" { (reason) }
+                                    }
                                 }
                             }
                         }
@@ -565,27 +571,27 @@ fn how_to_read(baseline: &str) -> Markup {
         div class="how" id="how" {
             h2 { "How to read this" }
             p {
-                strong { "Ratio." } " Every number with × and every axis is a ratio to " (baseline) ": 0.90 took 10 % less. \
-                Time is wall time or, where a program prints its own throughput, the inverse of that. Runs of all \
-                allocators alternate; each run is compared with " (baseline) "'s beside it, and the ratio is the median of \
-                these, so that a machine that grows slower meanwhile does not matter."
+                strong { "Ratio." } " Every number with × and every axis is a ratio to " (baseline) ": 0.90 took 10 % \
+                less. Time is wall time or, where a program prints its own throughput, the inverse of that. Runs of \
+                all allocators alternate; each run is compared with " (baseline) "'s beside it, and the ratio is the \
+                median of these, so that a machine that grows slower meanwhile does not matter."
             }
             p {
-                strong { "Interval." } " In 95 of 100 repetitions the median would lie within (bootstrap). Two allocators \
-                whose intervals overlap widely are not told apart."
+                strong { "Interval." } " In 95 of 100 repetitions the median would lie within (bootstrap). Two \
+                allocators whose intervals overlap widely are not told apart."
             }
             p {
-                strong { "A/A." } " " (baseline) " runs twice in each round. Its ratio to itself should be 1; how far it and \
-                its interval are from 1 is what this machine cannot resolve, shaded in the plots. A difference within it is \
-                called none."
+                strong { "A/A." } " " (baseline) " runs twice in each round. Its ratio to itself should be 1; how far \
+                it and its interval are from 1 is what this machine cannot resolve, shaded in the plots. A difference \
+                within it is called none."
             }
             p {
-                strong { "Peak and average memory." } " The program's own resident memory: its highest, and its mean over \
-                the time it ran. Of programs of several processes, the sum with shared pages counted once."
+                strong { "Peak and average memory." } " The program's own resident memory: its highest, and its mean \
+                over the time it ran. Of programs of several processes, the sum with shared pages counted once."
             }
             p {
-                strong { "Geometric mean." } " Of the ratios over workloads: each counts the same, however long it runs. An \
-                allocator that failed a workload is averaged over the others (column “of”)."
+                strong { "Geometric mean." } " Of the ratios over workloads: each counts the same, however long it \
+                runs. An allocator that failed a workload is averaged over the others (column “of”)."
             }
         }
     }

@@ -39,8 +39,8 @@ struct Rank<'a> {
     /// The one to name beside it, and its ratio to this: the best of those that are better, else the next.
     other: &'a str,
     ratio: Ratio,
-    /// Whether the ratio was measured, not computed from two. One that was computed counts if it is beyond what the baseline shows
-    /// against itself.
+    /// Whether the ratio was measured, not computed from two. One that was computed counts if it is beyond what the
+    /// baseline shows against itself.
     sure: bool,
 }
 

@@ -1,10 +1,10 @@
 //! The process that reads what attackers may have written: debug information, symbols, names of code made at run time.
 //!
-//!  1. `Child::start` runs this program again, with a socket as its standard input and nothing else of ours. Before it reads
-//!     a byte the child gives up its user, groups and capabilities, and can make no files, processes or new rights
-//!     (`confine`). It opens nothing: files come over the socket, opened by the parent (origin.rs).
-//!  2. A question and its answer are each a length and JSON. The parent waits for an answer for NAMES.time, and believes no
-//!     length above ANSWER_MAX.
+//!  1. `Child::start` runs this program again, with a socket as its standard input and nothing else of ours. Before it
+//!     reads a byte the child gives up its user, groups and capabilities, and can make no files, processes or new
+//!     rights (`confine`). It opens nothing: files come over the socket, opened by the parent (origin.rs).
+//!  2. A question and its answer are each a length and JSON. The parent waits for an answer for NAMES.time, and
+//!     believes no length above ANSWER_MAX.
 //!  3. A child that crashes (a stack that overflows, a file cut short while it is mapped), takes too much or is late is
 //!     killed, and the frames that it was asked for stay without names. After a few such ones nothing more is asked.
 //!
@@ -317,7 +317,8 @@ struct Talk<'a>(&'a UnixStream);
 
 fn map(file: Option<OwnedFd>) -> Result<Mmap> {
     let file = file.context("no file came")?;
-    // SAFETY: what its owner writes there meanwhile are bytes, which nobody trusts; if he cuts it, SIGBUS ends this process.
+    // SAFETY: what its owner writes there meanwhile are bytes, which nobody trusts; if he cuts it, SIGBUS ends this
+    // process.
     Ok(unsafe { Mmap::map(&File::from(file)) }?)
 }
 

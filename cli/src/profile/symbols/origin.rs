@@ -1,11 +1,11 @@
 //! Where the files of a program are, and which of them are opened.
 //!
-//!  1. A file is opened once, without rights, and looked at: what is no regular file stays closed. The descriptor is all that
-//!     is used from then on.
-//!  2. In a process, the file that was mapped comes from the kernel's link to it or, where that may not be followed, from its
-//!     path below the process's root directory. No link leads out of that, none of /proc's is followed.
-//!  3. A file that is not the one that is mapped must be root's, the process's user's or our own; one that names code made at
-//!     run time the process's user's: else anybody could name another's frames.
+//!  1. A file is opened once, without rights, and looked at: what is no regular file stays closed. The descriptor is
+//!     all that is used from then on.
+//!  2. In a process, the file that was mapped comes from the kernel's link to it or, where that may not be followed,
+//!     from its path below the process's root directory. No link leads out of that, none of /proc's is followed.
+//!  3. A file that is not the one that is mapped must be root's, the process's user's or our own; one that names code
+//!     made at run time the process's user's: else anybody could name another's frames.
 //!  4. Debug files come from the directories that the command was given, or from beside the program. What several debug
 //!     files have in common is read from those directories alone.
 // SPDX-License-Identifier: MIT

@@ -7,7 +7,8 @@
 //!  3. Names are cut, their sum is bounded, and debug information that is nested too deep is not read: addr2line would
 //!     overflow its stack. What else takes too long, or too much memory, ends the process.
 //!
-//! Debug information that was split off the program (.dwo) is asked for by its path; packages of it (.dwp) are not read.
+//! Debug information that was split off the program (.dwo) is asked for by its path; packages of it (.dwp) are not
+//! read.
 // SPDX-License-Identifier: MIT
 
 use super::super::Frame;
@@ -88,7 +89,8 @@ fn symbols<'a>(file: &object::File<'a>, kinds: &[SymbolKind], symbols: &mut Vec<
     }
 }
 
-/// In order; of several at one address the longest. One without a length, as assemblers leave them, reaches to the next.
+/// In order; of several at one address the longest. One without a length, as assemblers leave them, reaches to the
+/// next.
 fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
     symbols.retain(|symbol| !symbol.name.is_empty());
     symbols.sort_by(|a, b| (a.start, b.end).cmp(&(b.start, a.end)));

@@ -127,7 +127,8 @@ impl Page<'_> {
                         }
                     }
                     @if let Some((ratio, summary)) = again {
-                        @let dot = Dot { place: self.place(&self.comparison.baseline), ratio, interval: true, own: false };
+                        @let place = self.place(&self.comparison.baseline);
+                        @let dot = Dot { place, ratio, interval: true, own: false };
                         tr class="again" data-path=".again.summary" {
                             td { (self.comparison.baseline) " again " small { "A/A" } }
                             td class="plot" { (svg::strip(&scale, resolution, &[dot])) }
