@@ -1,11 +1,13 @@
 /* Huge: blocks above 1 MiB, runs of whole SuperSlabs.
  *
- *  1. The run comes from the pool, which keeps freed SuperSlabs within its bounds: that is the huge cache. What was never
- *     touched or was purged is known to be zero.
- *  2. Growth takes the SuperSlabs behind the run if they are free. Else the pages move to a longer run: the kernel changes
- *     the mapping and copies nothing. Each moved run costs mappings, so they are bounded. A freed one keeps its pages for the
- *     next block, up to a bound; beyond that its addresses are mapped afresh and merge with their neighbours again.
- *  3. Where the kernel refuses to move them, or stops after a part, os_move has put everything back, and realloc copies.
+ *  1. The run comes from the pool, which keeps freed SuperSlabs within its bounds: that is the huge cache. What was
+ *     never touched or was purged is known to be zero.
+ *  2. Growth takes the SuperSlabs behind the run if they are free. Else the pages move to a longer run: the kernel
+ *     changes the mapping and copies nothing. Each moved run costs mappings, so they are bounded. A freed one keeps its
+ *     pages for the next block, up to a bound; beyond that its addresses are mapped afresh and merge with their
+ *     neighbours again.
+ *  3. Where the kernel refuses to move them, or stops after a part, os_move has put everything back, and realloc
+ *     copies.
  *  4. What was asked for is what the program may use. A canary behind it and one at the run's end show overflows, and
  *     underflows of the block behind, when the block is freed or gets another size.
  *
@@ -84,8 +86,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-/* To the pool, after a call that was to replace the run's mapping and was refused. A SuperSlab that lost pages in that waits to
- * be mapped again, unless somebody else's mapping has come there. */
+/* To the pool, after a call that was to replace the run's mapping and was refused. A SuperSlab that lost pages in that
+ * waits to be mapped again, unless somebody else's mapping has come there. */
 static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (os_is_mapped(slot_address(i * SUPERSLAB_SLOTS), SUPERSLAB_BYTES))
@@ -178,8 +180,8 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
-/* Of threads that free the block at the same moment one finds it live: it alone makes the state free, and holds the record from
- * then on. */
+/* Of threads that free the block at the same moment one finds it live: it alone makes the state free, and holds the
+ * record from then on. */
 static bool take_back(struct slab *s) {
     uint8_t state = load_relaxed(&s->state[0]);
     while ((state & BLOCK_STATE) == BLOCK_LIVE)
@@ -233,8 +235,8 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     return true;
 }
 
-/* All of the run moves, what lies behind the block too: what stays is known to be zero. If nothing moves, the target is the
- * pool's again. */
+/* All of the run moves, what lies behind the block too: what stays is known to be zero. If nothing moves, the target is
+ * the pool's again. */
 static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t wanted, bool zero) {
     size_t have = huge_superslabs_of(s->bytes);
     char *from = slab_address(s), *target = slot_address(to * SUPERSLAB_SLOTS);

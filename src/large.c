@@ -3,9 +3,10 @@
  *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
  *     canary, which free and realloc look at.
  *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
- *  3. The first SHUT_FIRST blocks that the process frees, and of later ones one in SHUT_EVERY of a heap's, are purged and made
- *     inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the program at the access,
- *     as where libc unmaps such blocks, and what it held is not handed out. That costs two calls, and the faults of the next use.
+ *  3. The first SHUT_FIRST blocks that the process frees, and of later ones one in SHUT_EVERY of a heap's, are purged
+ *     and made inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the
+ *     program at the access, as where libc unmaps such blocks, and what it held is not handed out. That costs two
+ *     calls, and the faults of the next use.
  *  4. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
@@ -65,7 +66,8 @@ static bool unshut(struct slab *s) {
 
 /* ---- spans ---- */
 
-/* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 of 4,500 instructions a pair. */
+/* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 of 4,500 instructions
+ * a pair. */
 #define LOOK_EVERY 16
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
@@ -76,8 +78,8 @@ static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
 
-/* Spans that the system would not make accessible, as slot + 1, linked by slack_bytes. Pushed one at a time and taken whole, so
- * that whoever has one has it alone; the read-modify-writes carry the links along. */
+/* Spans that the system would not make accessible, as slot + 1, linked by slack_bytes. Pushed one at a time and taken
+ * whole, so that whoever has one has it alone; the read-modify-writes carry the links along. */
 static _Atomic uint32_t waiting_spans;
 
 static void put_waiting(struct slab *s) {

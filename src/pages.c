@@ -12,8 +12,8 @@
 
 #define LOOKS_AT_ONCE 2      /* slabs are noted more than once for each that is looked at, so that the looks catch up */
 #define MESH_AFTER_LOOKS 512 /* half of what a pass may hold */
-/* Of the resident pages. In instructions, `phases` takes 193 million without looks, 222 with a quarter, 210 with a third and 203 with
- * half; but with half 73 instead of 61 MB of 112 stay where one block in 100 of 64 bytes does. */
+/* Of the resident pages. In instructions, `phases` takes 193 million without looks, 222 with a quarter, 210 with a
+ * third and 203 with half; but with half 73 instead of 61 MB of 112 stay where one block in 100 of 64 bytes does. */
 #define WORTH_SHARE 3
 
 /* ---- slabs that changed ---- */
@@ -163,7 +163,8 @@ static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, s
     store_relaxed(&s->list, list);
 }
 
-/* How many pages' blocks all look as if they were free. Most blocks are not read, as one that is out ends the look at its page. */
+/* How many pages' blocks all look as if they were free. Most blocks are not read, as one that is out ends the look at
+ * its page. */
 HAK_READS_PROGRAM_BYTES static unsigned pages_that_look_free(const struct slab *s, size_t block_bytes) {
     size_t page = os_page_bytes(), carved = slab_carved(s) * block_bytes;
     uintptr_t slab = (uintptr_t)slab_address(s);
@@ -187,9 +188,9 @@ static bool touches(uint32_t pages, size_t offset, size_t bytes) {
     return (pages >> offset / page | pages >> (offset + bytes - 1) / page) & 1;
 }
 
-/* Marks the blocks that look free. True: they are those of the list, as there are as many, and their links lead to all of them
- * but the first, together, and to the end. In address order, which the caches foresee: following the links takes ten times as
- * long in a slab that is not in the cache. */
+/* Marks the blocks that look free. True: they are those of the list, as there are as many, and their links lead to all
+ * of them but the first, together, and to the end. In address order, which the caches foresee: following the links
+ * takes ten times as long in a slab that is not in the cache. */
 HAK_READS_PROGRAM_BYTES static bool map_by_looks(const struct slab *s, struct slab_map *map) {
     size_t bytes = size_classes[slab_class(s)].block_bytes, offset = 0;
     uintptr_t slab = (uintptr_t)slab_address(s), key = slab ^ hak_region.key, links = 0, offsets = 0;

@@ -16,8 +16,8 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident (HARD_LIMIT), or the arena
- * may not have that many; then the caller puts all back. */
+/* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident
+ * (HARD_LIMIT), or the arena may not have that many; then the caller puts all back. */
 static bool admit(struct client *c, size_t slots, struct run_contents had, size_t new_superslabs) {
     size_t empty = had.empty, unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
@@ -98,8 +98,8 @@ static unsigned empty_slots_in(size_t superslab) {
     return count_bits(word_resident(w) & ~word_active(w));
 }
 
-/* Stage 1 has parts without a search of their own: stage 0, the slot given back last, and stage 0.5, a single slot found by the scan.
- * The lines say what came out of the one search that there is. */
+/* Stage 1 has parts without a search of their own: stage 0, the slot given back last, and stage 0.5, a single slot
+ * found by the scan. The lines say what came out of the one search that there is. */
 static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
     size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
     bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;
@@ -258,7 +258,8 @@ static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t al
     return first;
 }
 
-/* SuperSlabs that were never used before. `used` of them are counted first, so that a run that is refused is not committed. */
+/* SuperSlabs that were never used before. `used` of them are counted first, so that a run that is refused is not
+ * committed. */
 static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
         return BITSET_NONE;

@@ -1,10 +1,10 @@
 /* The pool: where all tiers and threads take spans of slots and runs of SuperSlabs, and give them back.
  *
- *  1. A span is looked for in three stages: EMPTY slots of a SuperSlab in use; UNUSED slots of one; a SuperSlab that is wholly
- *     free (cached ones, which are resident, before clean ones before new ones). The lowest address goes first, which packs
- *     the heap; among the EMPTY slots of one SuperSlab those whose last class was the same go first.
- *  2. A span is admitted (limits.h), then counted for its heap (account.h); after every few slots the heap settles, which
- *     may give memory back to the system (retain.h).
+ *  1. A span is looked for in three stages: EMPTY slots of a SuperSlab in use; UNUSED slots of one; a SuperSlab that is
+ *     wholly free (cached ones, which are resident, before clean ones before new ones). The lowest address goes first,
+ *     which packs the heap; among the EMPTY slots of one SuperSlab those whose last class was the same go first.
+ *  2. A span is admitted (limits.h), then counted for its heap (account.h); after every few slots the heap settles,
+ *     which may give memory back to the system (retain.h).
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
 /* SPDX-License-Identifier: MIT */
@@ -14,11 +14,11 @@
 #include "superslab.h"
 
 /* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of
- * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without memory.
- * *zero tells whether all its bytes are known to be zero. */
+ * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without
+ * memory. *zero tells whether all its bytes are known to be zero. */
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero);
-/* Gives the span back; the slots become EMPTY or, if they were purged and are not `resident`, UNUSED. The records are KIND_FREE
- * again already. */
+/* Gives the span back; the slots become EMPTY or, if they were purged and are not `resident`, UNUSED. The records are
+ * KIND_FREE again already. */
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident);
 /* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted);
@@ -30,8 +30,8 @@ enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero);
  * Returns its number, or BITSET_NONE. */
 size_t pool_grow(unsigned slots);
 
-/* A run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Number of the first
- * SuperSlab or BITSET_NONE. */
+/* A run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Number of the
+ * first SuperSlab or BITSET_NONE. */
 size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero);
 /* Gives it back; `resident`: its pages may hold data. */
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident);

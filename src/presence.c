@@ -5,8 +5,9 @@
 #include "base/os.h"
 #include "region.h"
 
-/* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time has one
- * purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at once. */
+/* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time
+ * has one purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at
+ * once. */
 #define LINGER_MS 2000
 #define STAYS_MS 2
 
@@ -35,7 +36,8 @@ static void make_fork_page(void) {
     store_release(&hak_presence.page, &fork_memory.page);
 }
 
-/* After each change of `clients`. Whoever stores `several` looks at `clients` once more, so the last one to store it is right. */
+/* After each change of `clients`. Whoever stores `several` looks at `clients` once more, so the last one to store it is
+ * right. */
 static void note_several(void) {
     bool several = load_seq(&hak_presence.clients) > 1;
     while (load_seq(&hak_presence.several) != several) {
@@ -44,8 +46,8 @@ static void note_several(void) {
     }
 }
 
-/* In a new child: the other threads are not here. Whoever changes the number of clients has been here before, so it is the parent's
- * until `known` is 1; from then on others may add themselves. */
+/* In a new child: the other threads are not here. Whoever changes the number of clients has been here before, so it is
+ * the parent's until `known` is 1; from then on others may add themselves. */
 static void notice_fork(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL || load_acquire(&page->known) != 0) /* pairs with the swap, for `lost_threads` */
@@ -72,14 +74,15 @@ static void wake_parked(struct fork_page *page) {
         os_wake(&page->purger);
 }
 
-/* Has the program more than one thread? Those count that its calls of pthread_create made, or those that have a heap. */
+/* Has the program more than one thread? Those count that its calls of pthread_create made, or those that have a
+ * heap. */
 static bool has_threads(const struct fork_page *page) {
     bool purger = load_seq(&page->purger) > PURGER_WAITS; /* then it has a heap, too */
     return load_seq(&hak_presence.threads) > 0 || load_seq(&hak_presence.clients) > 1 + purger;
 }
 
-/* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its word has
- * changed. */
+/* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its
+ * word has changed. */
 static void call_if_alone(struct fork_page *page) {
     uint32_t state = load_seq(&page->purger);
     if ((state == PURGER_WAITS || state == PURGER_RUNS) && !has_threads(page) &&
@@ -128,8 +131,8 @@ void presence_gathered(void) {
     wake_parked(page);
 }
 
-/* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would tell of
- * the purger's stack as the program's. */
+/* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
+ * tell of the purger's stack as the program's. */
 static bool may_have_purger(void) { return option(OPT_PURGER) && option(OPT_SUPERSLAB); }
 
 bool presence_find_purger(bool *may_start) {

@@ -1,11 +1,14 @@
 /* Who is there: how many threads have a heap, whether there is a purger, and whether this process is a fork's child.
  *
- *  1. The purger's state is a word on the fork page, which a fork's child finds zero however the child was made: a child
- *     has one thread and no purger. The page is made when the program makes a thread, or the second one gets its heap.
- *  2. The purger parks while it has nothing to do. Whoever settles, or begins to gather blocks, wakes it: both store first and
- *     then read the word, while the purger stores the word and then reads what they store, so one of the two sees the other.
- *  3. When all threads of the program but one have ended, the purger is called, and ends a while later: that thread may want to
- *     be alone in the process (unshare, setns). Threads count whether they allocate or not, if our pthread_create made them.
+ *  1. The purger's state is a word on the fork page, which a fork's child finds zero however the child was made: a
+ *     child has one thread and no purger. The page is made when the program makes a thread, or the second one gets its
+ *     heap.
+ *  2. The purger parks while it has nothing to do. Whoever settles, or begins to gather blocks, wakes it: both store
+ *     first and then read the word, while the purger stores the word and then reads what they store, so one of the two
+ *     sees the other.
+ *  3. When all threads of the program but one have ended, the purger is called, and ends a while later: that thread may
+ *     want to be alone in the process (unshare, setns). Threads count whether they allocate or not, if our
+ *     pthread_create made them.
  *
  * Any thread calls anything; only the purger waits. */
 /* SPDX-License-Identifier: MIT */
@@ -29,8 +32,9 @@ enum purger_state {
     PURGER_CALLED, /* runs, and is to look at once */
 };
 
-/* Written by any thread. `several`, `gathered`, `wanted`, `clients` and `settlings` are sequentially consistent where they pair with the
- * purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are enough. */
+/* Written by any thread. `several`, `gathered`, `wanted`, `clients` and `settlings` are sequentially consistent where
+ * they pair with the purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are
+ * enough. */
 struct HAK_OWN_LINES presence {
     /* What threads read when they free each other's blocks, and what hardly ever changes. */
     _Atomic(struct fork_page *) page; /* NULL until there is one */
@@ -54,27 +58,32 @@ void presence_start(void);
 void presence_clients_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
 unsigned presence_clients(void);
-/* The same, but possibly wrong for a moment when threads begin and end at once: for decisions that are only better when right. */
+/* The same, but possibly wrong for a moment when threads begin and end at once: for decisions that are only better when
+ * right. */
 HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several); }
-/* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before others. */
+/* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before
+ * others. */
 bool presence_lost_threads(void);
 
 /* Something was settled: the program is not idle. */
 void presence_settled(void);
-/* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty that. */
+/* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty
+ * that. */
 void presence_gathered(void);
 /* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);
-/* Is there a purger to leave the purging to? If it is parked it wakes up. It may be one that stays with the last thread for a while. *may_start: there is none, and one may be started. */
+/* Is there a purger to leave the purging to? If it is parked it wakes up. It may be one that stays with the last thread
+ * for a while. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
 /* The same without waking it, whatever the options say. */
 bool presence_has_purger(void);
 /* Is there a purger that takes back what sleeping threads hold? */
 bool presence_minds_sleepers(void);
-/* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it is wanted. */
+/* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
+ * is wanted. */
 bool presence_thread_made(void);
-/* The purger is wanted: one that waits runs, and so does the next to be made. False: none will be, as the program makes its
- * threads some other way. */
+/* The purger is wanted: one that waits runs, and so does the next to be made. False: none will be, as the program makes
+ * its threads some other way. */
 bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
@@ -90,10 +99,11 @@ void presence_park(void);
 bool presence_has_news(void);
 /* A tick begins: whether there was no news. */
 bool presence_tick_is_idle(void);
-/* In the thread that has made the purger: returns when that runs. What libc asks of the kernel at a thread's start a sandbox may
- * forbid that the program enters next. */
+/* In the thread that has made the purger: returns when that runs. What libc asks of the kernel at a thread's start a
+ * sandbox may forbid that the program enters next. */
 void presence_wait_for_start(void);
-/* Waits until the purger is wanted. False: the program has no other threads any more, and this purger is none from now on. */
+/* Waits until the purger is wanted. False: the program has no other threads any more, and this purger is none from now
+ * on. */
 bool presence_await(void);
 /* It is going to end: what is freed from now on is left to whoever frees. Then: it has no heap any more. */
 void presence_leave(void);

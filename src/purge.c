@@ -8,8 +8,8 @@
 
 #define REFUSED_MS 1000   /* after a purge that the system refused none is tried for so long */
 #define RUN_SUPERSLABS 32 /* purged by one call at most */
-/* SuperSlabs that age spares: 2 MiB each. Bursts of 10 MB under PURGE=never, further apart than SS_CACHE_AGE_MS, take 558, 452
- * and 299 page faults with 0, 1 and 2 of them. */
+/* SuperSlabs that age spares: 2 MiB each. Bursts of 10 MB under PURGE=never, further apart than SS_CACHE_AGE_MS, take
+ * 558, 452 and 299 page faults with 0, 1 and 2 of them. */
 #define CACHE_RESERVE 1
 #define MAPPED_ALONE_MAX 4096 /* mappings, of some 65,000 */
 
@@ -54,9 +54,10 @@ static bool has_split(size_t superslab) {
 }
 void purge_split_huge_page(size_t superslab) { has_split(superslab); }
 
-/* The kernel's own collector makes a huge page of any 2 MiB of one mapping that have one page resident, which undoes the purge of
- * a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have some 65,000. Returns those
- * that have lost their memory, as the system refused the mapping half-way: they stay ours for good. */
+/* The kernel's own collector makes a huge page of any 2 MiB of one mapping that have one page resident, which undoes
+ * the purge of a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have
+ * some 65,000. Returns those that have lost their memory, as the system refused the mapping half-way: they stay ours
+ * for good. */
 static uint32_t split_at(size_t superslab, uint32_t slots) {
     unsigned start = lowest_bit(slots), n = lowest_bit(~((uint64_t)slots >> start));
     if (!has_split(superslab) || load_relaxed(&hak_purge.mapped_alone) >= MAPPED_ALONE_MAX)
@@ -70,8 +71,8 @@ static uint32_t split_at(size_t superslab, uint32_t slots) {
     return lost;
 }
 
-/* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may have lost
- * its memory. */
+/* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may
+ * have lost its memory. */
 static bool renew_whole(size_t superslab) {
     _Atomic uint8_t *huge = &superslab_at(superslab)->huge;
     uint8_t was = load_relaxed(huge);
@@ -84,8 +85,8 @@ static bool renew_whole(size_t superslab) {
     return region_renew(superslab * SUPERSLAB_SLOTS, SUPERSLAB_BYTES, pays);
 }
 
-/* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even when no slot
- * is EMPTY. */
+/* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even
+ * when no slot is EMPTY. */
 static struct claim claim_free(size_t superslab, bool unused) {
     struct superslab *ss = superslab_at(superslab);
     bool huge = load_relaxed(&ss->huge) == HUGE_WHOLE;
@@ -109,7 +110,8 @@ static struct claim claim_free(size_t superslab, bool unused) {
     return claim;
 }
 
-/* Makes the slots `active` free again. Those in `empty` are EMPTY as before if they were kept. Returns how many left. */
+/* Makes the slots `active` free again. Those in `empty` are EMPTY as before if they were kept. Returns how many
+ * left. */
 static size_t release_claimed(struct client *c, size_t superslab, uint32_t active, uint32_t empty, enum fate fate) {
     uint32_t lazy = fate == FATE_GONE ? superslab_lazy_in(superslab, active) : 0;
     superslab_end_lazy(superslab, lazy);
@@ -190,8 +192,8 @@ static size_t add_to_batch(struct client *c, struct batch *batch, size_t supersl
     return purged;
 }
 
-/* Purges the SuperSlab's EMPTY slots. If it is wholly free, its wholly free neighbours below go with it in one call, until
- * `max_slots` are reached; the counter `why` counts all of them. */
+/* Purges the SuperSlab's EMPTY slots. If it is wholly free, its wholly free neighbours below go with it in one call,
+ * until `max_slots` are reached; the counter `why` counts all of them. */
 static size_t purge_superslab(struct client *c, struct batch *batch, size_t last, size_t max_slots, bool unused,
                               enum counter why) {
     struct claim claim = claim_free(last, unused);
@@ -251,8 +253,8 @@ static uint32_t age_of(size_t superslab, uint32_t now) {
     return os_age_ms(now, load_relaxed(&superslab_at(superslab)->changed_ms));
 }
 
-/* The next SuperSlab of the walk, which begins with zeroes: the oldest first, and the highest first among equally old ones,
- * of which there may be thousands. The caller purges each or finds it in use, or else the walk does not end. */
+/* The next SuperSlab of the walk, which begins with zeroes: the oldest first, and the highest first among equally old
+ * ones, of which there may be thousands. The caller purges each or finds it in use, or else the walk does not end. */
 static size_t next_cached(struct cache_walk *walk, uint32_t now) {
     size_t top = load_acquire(&hak_region_use.superslabs), at = walk->at;
     while ((at = superslab_find_last(SET_CACHED, at)) != BITSET_NONE && age_of(at, now) < walk->age)

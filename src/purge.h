@@ -1,12 +1,12 @@
 /* The mechanics of giving memory back to the system. retain.h and limits.h decide what stays resident, and how much.
  *
  *  1. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
- *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, several with one call; then EMPTY slots,
- *     the highest address first, several runs with one call where the kernel has such a call.
- *  2. In every mode the number, size and age of wholly empty SuperSlabs are bounded, as they become empty and as time passes. Age
- *     spares a reserve.
- *  3. In a SuperSlab with a huge page, purging some slots purges the other free slots, too, because one touch made all of them
- *     resident.
+ *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, several with one call; then EMPTY
+ *     slots, the highest address first, several runs with one call where the kernel has such a call.
+ *  2. In every mode the number, size and age of wholly empty SuperSlabs are bounded, as they become empty and as time
+ *     passes. Age spares a reserve.
+ *  3. In a SuperSlab with a huge page, purging some slots purges the other free slots, too, because one touch made all
+ *     of them resident.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -35,10 +35,11 @@ struct purge {
 };
 extern HAK_HIDDEN struct purge hak_purge;
 
-/* Purges EMPTY slots until at most `keep_slots` are left; they become LAZY if `lazy`, else UNUSED. Returns how many were purged. */
+/* Purges EMPTY slots until at most `keep_slots` are left; they become LAZY if `lazy`, else UNUSED. Returns how many
+ * were purged. */
 size_t purge_empty(struct client *c, size_t keep_slots, bool lazy);
-/* Makes LAZY slots UNUSED, the highest first, until there were `slots`: those in SuperSlabs where none became LAZY within `age_ms`.
- * Returns how many. */
+/* Makes LAZY slots UNUSED, the highest first, until there were `slots`: those in SuperSlabs where none became LAZY
+ * within `age_ms`. Returns how many. */
 size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms);
 /* Purges what is older than the options allow. */
 void purge_decay(struct client *c, uint32_t now_ms);

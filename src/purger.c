@@ -61,7 +61,8 @@ static bool close_idle(const struct heap *own, struct heap *h) {
     return h->found_idle;
 }
 
-/* Empties closed caches that are not in use. Slabs adopted on the way are let go, as this thread allocates from none. */
+/* Empties closed caches that are not in use. Slabs adopted on the way are let go, as this thread allocates from
+ * none. */
 static void empty_closed(struct heap *own, struct heap *h) {
     bool frozen =
         caches_are_frozen(h) && !heap_is_of_arena(h); /* else it became one, and holds nothing before it thaws */
@@ -75,7 +76,8 @@ static void empty_closed(struct heap *own, struct heap *h) {
         retain_settle(&own->pool);
 }
 
-/* Lets go of what threads have on loan that has not used its loans since the last call, and of a part of all other loans. */
+/* Lets go of what threads have on loan that has not used its loans since the last call, and of a part of all other
+ * loans. */
 static void recall_loans(struct heap *own) {
     static unsigned turn;
     turn = (turn + 1) % LOANS_TURN;
@@ -85,8 +87,8 @@ static void recall_loans(struct heap *own) {
     }
 }
 
-/* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes back
- * the slabs that they have on loan. One fence serves all of them. */
+/* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes
+ * back the slabs that they have on loan. One fence serves all of them. */
 static void purger_empty_idle_caches(struct heap *own) {
     bool any = false;
     recall_loans(own);
@@ -100,8 +102,8 @@ static void purger_empty_idle_caches(struct heap *own) {
             empty_closed(own, h);
 }
 
-/* Asked before the purger parks: do threads hold anything that it would have to empty if they fell asleep? From now on each
- * thread wakes the purger when it next puts something into a ring. */
+/* Asked before the purger parks: do threads hold anything that it would have to empty if they fell asleep? From now on
+ * each thread wakes the purger when it next puts something into a ring. */
 static bool caches_hold_blocks(const struct heap *own) {
     bool hold = false;
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
@@ -245,7 +247,8 @@ static void purger_start(struct heap *h) {
         start_thread(h);
 }
 
-/* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from there. */
+/* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from
+ * there. */
 static void drain_caches(struct heap *h) {
     uint64_t before = load_relaxed(&h->pool.counters.n[COUNT_slots_released]);
     if (!rings_empty_from(h, SUPERSLAB_BYTES))

@@ -9,8 +9,8 @@
 #include "base/page_cost.h"
 #include "presence.h"
 
-/* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half `scaling`, which grows
- * twice, would end with 16 MB LAZY. */
+/* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half
+ * `scaling`, which grows twice, would end with 16 MB LAZY. */
 #define SWING_SHARE 4
 #define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
 #define SWING_SLOTS_FIRST 16    /* 1 MiB, or RETAIN_BYTES if that is less */
@@ -34,8 +34,8 @@
 
 enum touches { TOUCHES_UNKNOWN, TOUCHES_WHOLE, TOUCHES_PARTS };
 
-/* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for itself,
- * so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
+/* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
+ * itself, so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
 static struct retain_state {
     _Atomic size_t peak_slots;   /* most resident slots so far: LAZY ones must not lift the heap above that */
     _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
@@ -57,9 +57,9 @@ static struct retain_state {
 
 /* ---- huge pages ---- */
 
-/* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so they must be few
- * against all slots in use: a quarter. A huge block has no such slots. Advice differs between neighbours only a few times, as each
- * change is a mapping. */
+/* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so
+ * they must be few against all slots in use: a quarter. A huge block has no such slots. Advice differs between
+ * neighbours only a few times, as each change is a mapping. */
 static bool retain_wants_huge(size_t superslab, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
@@ -75,7 +75,8 @@ void retain_freed_large(const void *block, size_t bytes) {
         store_relaxed(&retain_state.touches, touches);
 }
 
-/* Spans get no huge page before the program has shown it. For huge blocks it is enough that such have paid elsewhere. */
+/* Spans get no huge page before the program has shown it. For huge blocks it is enough that such have paid
+ * elsewhere. */
 static bool touches_whole(enum contents contents) {
     uint8_t touches = load_relaxed(&retain_state.touches);
     return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || contents == CONTENTS_TOUCHED || touches == TOUCHES_WHOLE ||
@@ -89,8 +90,8 @@ static uint64_t touch_ns(char *at, size_t bytes) {
     return os_now_ns() - began;
 }
 
-/* Not where the slot may be inaccessible yet. A huge block whose first SuperSlab is not its last tells, too, where the program
- * touches such whole (vectors of four threads that grow to 32 MiB: 159,000 page faults to 9,000). */
+/* Not where the slot may be inaccessible yet. A huge block whose first SuperSlab is not its last tells, too, where the
+ * program touches such whole (vectors of four threads that grow to 32 MiB: 159,000 page faults to 9,000). */
 static bool can_time(enum contents contents, size_t n) {
     bool touched = contents != CONTENTS_RUN || (n > 1 && load_relaxed(&retain_state.touches) == TOUCHES_WHOLE);
     return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && touched && !option(OPT_SECURE);
@@ -277,8 +278,8 @@ bool retain_may_note(size_t slabs) {
 
 /* ---- settling ---- */
 
-/* The heap took `slots`: before it takes as much again, what slabs have free is to be found. Growth into EMPTY slots counts too: it
- * costs no memory itself, but free pages gather inside partly used slabs meanwhile. */
+/* The heap took `slots`: before it takes as much again, what slabs have free is to be found. Growth into EMPTY slots
+ * counts too: it costs no memory itself, but free pages gather inside partly used slabs meanwhile. */
 static void request_looks(struct client *c, size_t slots) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
     size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
@@ -341,8 +342,9 @@ void retain_settle(struct client *c) {
     c->emptied_by_moving = false;
     size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
-    /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
-     * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
+    /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but
+     * starting a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create
+     * takes. */
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()) && !presence_want_purger())
         c->chores |= CHORE_PURGER;

@@ -2,15 +2,15 @@
  *
  *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
  *     use, so that a program that frees everything shrinks as it frees, without another call.
- *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within DECAY_MS: it
- *     swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the program rests, when all that
- *     may be resident would exceed the peak by an eighth, and near a limit. What is wanted back within a tenth of a second should have
- *     stayed, and may from then on.
- *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
- *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
- *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
- *     at the next slow malloc. What a program empties by moving blocks, its thread purges itself, except for RETAIN_BYTES.
- *     Where there is no purger, slow mallocs look at times whether the heap is quiet.
+ *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
+ *     DECAY_MS: it swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the
+ *     program rests, when all that may be resident would exceed the peak by an eighth, and near a limit. What is wanted
+ *     back within a tenth of a second should have stayed, and may from then on.
+ *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and
+ *     purges what is over the bound. In a program with threads a purger thread does the latter; a freeing thread then
+ *     purges only what is far over the bound. The purger is wanted when the heap is of some size or something is over
+ *     the bound, and begins at the next slow malloc. What a program empties by moving blocks, its thread purges itself,
+ *     except for RETAIN_BYTES. Where there is no purger, slow mallocs look at times whether the heap is quiet.
  *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for, where they cost less.
  *
  * Any thread calls anything; nothing waits. */
@@ -20,15 +20,16 @@
 
 #include "purge.h"
 
-/* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
+/* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is
+ * due. */
 void retain_settle(struct client *c);
 
-/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program reuses
- * what its slabs have and does not swing any more, and the heap gives back what swings needed. */
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program
+ * reuses what its slabs have and does not swing any more, and the heap gives back what swings needed. */
 void retain_look(struct client *c);
 
-/* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never free
- * anything, and then nobody would. */
+/* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never
+ * free anything, and then nobody would. */
 void retain_thread_ended(struct client *c);
 
 /* Is the heap so large that a program with threads has a purger? */
@@ -40,29 +41,32 @@ void retain_grew_inside(struct client *c, size_t bytes);
 bool retain_may_note(size_t slabs);
 /* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
 size_t retain_bound_bytes(void);
-/* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of it. */
+/* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of
+ * it. */
 bool retain_is_lazy(void);
 /* Is it so little time since that memory was given back that it had better have stayed? */
 bool retain_is_soon(uint32_t given_ms);
 
-/* New SuperSlabs, which nobody else knows yet: gives them huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
- * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). False: they may have lost their memory. */
+/* New SuperSlabs, which nobody else knows yet: gives them huge pages if the heap is so large that the slots its threads
+ * hold half-used weigh little, if the program touches what it asks for, and if huge pages have cost less than small
+ * ones (page_cost.h). False: they may have lost their memory. */
 enum contents {
     CONTENTS_TOUCHED, /* spans that programs touch whole, as small blocks are; the first slot will be used at once */
     CONTENTS_SPANS,   /* other spans; likewise */
     CONTENTS_RUN,     /* one huge block */
 };
 bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents);
-/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were too, those that
- * are purged next get huge pages: what was in use will be so again, and faults and purges cost a third. */
+/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were
+ * too, those that are purged next get huge pages: what was in use will be so again, and faults and purges cost a
+ * third. */
 void retain_wanted_back(size_t slot);
 /* Before a larger block is freed: looks whether the program touched its end. */
 void retain_freed_large(const void *block, size_t bytes);
 
 /* ---- the purger's side ---- */
 
-/* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they are
- * also enough when memory is `scarce`. Returns false when there is nothing more to do. */
+/* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they
+ * are also enough when memory is `scarce`. Returns false when there is nothing more to do. */
 bool retain_tick(struct client *c, bool scarce, bool *idle);
 /* The program has been idle for a second. */
 void retain_rests(struct client *c);

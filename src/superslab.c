@@ -68,12 +68,12 @@ static bool is_cached(size_t superslab) {
     return word_is_cached(load_seq(&superslab_at(superslab)->word)) && superslab_arena(superslab) == 0;
 }
 
-/* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of the two adds
- * the SuperSlab to the sets it belongs to then. */
+/* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of
+ * the two adds the SuperSlab to the sets it belongs to then. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
     uint32_t arena = superslab_arena(superslab);
-    /* The count of cached ones is that of the marks. Whoever changes the truth sets the mark and then reads the truth again, as with
-     * hints: the last one leaves the right mark. */
+    /* The count of cached ones is that of the marks. Whoever changes the truth sets the mark and then reads the truth
+     * again, as with hints: the last one leaves the right mark. */
     bool counts = word_is_cached(before) != word_is_cached(after) && likely(arena == 0);
     while (counts) {
         bool is = is_cached(superslab);
@@ -158,8 +158,8 @@ size_t superslab_next_changed(size_t slot) {
 
 /* ---- taking a span ---- */
 
-/* Where in the SuperSlab the span should begin: EMPTY slots before LAZY ones, these before others, those of the same class
- * before others, the lowest first. 32 when it does not fit. */
+/* Where in the SuperSlab the span should begin: EMPTY slots before LAZY ones, these before others, those of the same
+ * class before others, the lowest first. 32 when it does not fit. */
 static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct superslab_wish *wish) {
     uint32_t aligned = wish->align >= SUPERSLAB_SLOTS ? 1 : UINT32_MAX / ((1u << wish->align) - 1);
     uint32_t starts = run_starts(~word_active(w), wish->slots) & aligned;
@@ -175,8 +175,8 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
     return lowest_bit(empty != 0 ? empty : starts);
 }
 
-/* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever has changed the
- * word meanwhile may have added it to the sets of the old one. */
+/* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever
+ * has changed the word meanwhile may have added it to the sets of the old one. */
 static void begin_use(size_t superslab, uint64_t before, uint64_t after, unsigned node) {
     struct superslab *ss = superslab_at(superslab);
     if (unlikely(superslab_node(superslab) != node) && word_resident(before) == 0) {
@@ -299,8 +299,8 @@ uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept) {
 
 /* ---- runs of whole SuperSlabs ---- */
 
-/* A SuperSlab is in these sets only after its first owner gave it back. One that region_take_superslabs is just handing out
- * has a word of 0 too, and is not free. */
+/* A SuperSlab is in these sets only after its first owner gave it back. One that region_take_superslabs is just handing
+ * out has a word of 0 too, and is not free. */
 static bool was_given_back(size_t superslab) {
     unsigned node = superslab_node(superslab);
     return bitset_has(&hak_region.sets, set_of_node(SET_CLEAN, node), superslab) ||
@@ -426,8 +426,8 @@ void superslab_give_run(size_t first, size_t n, bool resident) {
         struct superslab *ss = superslab_at(first + i);
         store_relaxed(&ss->changed_ms, account_clock_ms());
         ss->in_run = false;
-        /* Ours alone until now; pairs with superslab_claim_run and superslab_take. A swap and no store, because the block may
-         * have been of an arena that ends meanwhile: see superslab_changed. */
+        /* Ours alone until now; pairs with superslab_claim_run and superslab_take. A swap and no store, because the
+         * block may have been of an arena that ends meanwhile: see superslab_changed. */
         rmw_swap(&ss->word, after);
         superslab_changed(first + i, word_of(ALL_SLOTS, ALL_SLOTS), after);
     }
@@ -459,7 +459,8 @@ bool superslab_map_slots(unsigned slots, size_t *superslab) {
 
 /* ---- slabs on offer ---- */
 
-/* An arena's offer is no offer to the process: who looks for one by an old hint must not get a slab that an arena may end with. */
+/* An arena's offer is no offer to the process: who looks for one by an old hint must not get a slab that an arena may
+ * end with. */
 void superslab_offer(size_t slot, unsigned class_id) {
     uint32_t arena = superslab_arena(slot / SUPERSLAB_SLOTS);
     /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid_offer). */
@@ -568,8 +569,8 @@ size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned 
             is_near ? superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id) : BITSET_NONE;
         if (slot != BITSET_NONE)
             return slot;
-        /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the same, the
-         * owner of the slab still empties the inbox. */
+        /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the
+         * same, the owner of the slab still empties the inbox. */
         bitset_remove(&hak_region.sets, set, at);
         if (!is_near)
             add_to(SET_INBOX + class_id, at);
