@@ -74,6 +74,7 @@ printf 'int *one(int n);\nint two(int n) {\n    int *p = n > 1 ? &n : 0;\n    re
   planted clang-analyzer-core.NullDereference src/two.c lint_sources
 printf 'int two(int n) { return n > 1 ? 1 : 1; }\nint three(int n) {\n    if (n)\n        return 1;\n    else\n        return 1;\n}\n' | planted bugprone-branch-clone src/two.c lint_sources
 printf 'int two(void) { return 2; }\n' | planted 'src/two.c: has no line SPDX' src/two.c python3 "$ROOT/tests/licence.py"
+printf '/* %0118d */\n' 0 | planted 'src/two.h:1: 124 columns, more than 120' src/two.h python3 "$ROOT/tests/columns.py"
 
 for name in design protocols hangs system secure sampling costs compaction arenas tunables experiments tour; do
   printf '# A page of `one`\n' | plant "docs/$name.md"

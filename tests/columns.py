@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""No line of C, C++, Rust, CSS, JavaScript or CMake is wider than 120 columns, unless a URL makes it so."""
+# SPDX-License-Identifier: MIT
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COLUMNS = 120
+FOLDERS = ["src", "include", "cli", "tests", "bench", "rust", "python", "docs", "cmake", "packaging"]
+SOURCES = re.compile(r"\.(c|h|cc|hpp|rs|css|js|ld|cmake)$|^CMakeLists\.txt$")
+# third_party is by others; the rest is made by programs.
+SKIPPED = {"third_party", "build", "target", "corpus", "node_modules"}
+
+
+def sources():
+    yield ROOT / "CMakeLists.txt"
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if SOURCES.search(path.name) and not SKIPPED & set(path.relative_to(ROOT).parts) and path.is_file():
+                yield path
+
+
+def main():
+    wide = [f"{path.relative_to(ROOT)}:{number}: {len(line)} columns, more than {COLUMNS}"
+            for path in sources() for number, line in enumerate(path.read_text().splitlines(), 1)
+            if len(line) > COLUMNS and "://" not in line]
+    if wide:
+        print("\n".join(wide))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
