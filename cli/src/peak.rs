@@ -2,7 +2,8 @@
 //!
 //!  1. It is traced: it stops for its exec, its signals and its end only. At the last stop its memory is still there.
 //!  2. Its Rss is looked at every few milliseconds; whenever it is well above that of the last snapshot another one is
-//!     taken, while the program runs on. All of them together take a tenth of a processor at most, once it runs for long.
+//!     taken, while the program runs on. All of them together take a tenth of a processor at most, once it runs for
+//!     long.
 //!  3. Signals that would end this process go to the program, so that it is read at its end; a second one ends both.
 //!     What the terminal sends reaches the program anyhow.
 //!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const STEP_BYTES: u64 = 256 << 10;
-/// Snapshots may take a tenth of a processor, and so much more. By the clock a busy machine would leave none but the first.
+/// Snapshots may take a tenth of a processor, and so much more. By the clock a busy machine would leave none but the
+/// first.
 const SHARE: u32 = 10;
 const FREE: Duration = Duration::from_millis(200);
 

@@ -227,8 +227,8 @@ class Profiles(unittest.TestCase):
 
     @staticmethod
     def until(wanted, *attempts):
-        """The first of the attempts' results that is as wanted, else the last. On a busy machine what is watched for a few
-        seconds may not have had its turn in them, so each attempt watches longer."""
+        """The first of the attempts' results that is as wanted, else the last. On a busy machine what is watched for a
+        few seconds may not have had its turn in them, so each attempt watches longer."""
         for attempt in attempts:
             result = attempt()
             if wanted(result):
@@ -614,9 +614,13 @@ for line in sys.stdin:
             self.assertEqual(process.stdout.readline(), "ready\n")
             def is_told(whole):
                 rates = [site["rate"] for site in whole["sites"]]
-                return rates and whole["sites"][0]["line"] == lines["LEAK"] and all(4 * rate < rates[0] for rate in rates[1:])
-            whole = self.until(is_told, *(lambda time=time: json.loads(self.run_tool(
-                "leak", pid, "--for", time, "--bytes", "4K", "--json")) for time in ("3s", "10s", "30s", "100s")))
+                is_first = rates and whole["sites"][0]["line"] == lines["LEAK"]
+                return is_first and all(4 * rate < rates[0] for rate in rates[1:])
+
+            def leak(time, *options):
+                return self.run_tool("leak", pid, "--for", time, "--bytes", "4K", *options)
+            whole = self.until(is_told, *(lambda time=time: json.loads(leak(time, "--json"))
+                                          for time in ("3s", "10s", "30s", "100s")))
             first = whole["sites"][0]
             self.assertEqual((first["function"], first["line"]), ("request()", lines["LEAK"]), whole)
             self.assertAlmostEqual(first["blocks_per_second"] * 700, first["rate"], delta=first["rate"] / 10)
@@ -630,8 +634,8 @@ for line in sys.stdin:
             # A profile says the same from now on, but samples nothing more.
             self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0)
             grows = r"^leaking \(process \d+\): the blocks it holds grew by \S+ MiB/s"
-            text = self.until(lambda text: re.search(grows, text) and "request at" in text, *(lambda time=time: self.run_tool(
-                "leak", pid, "--for", time, "--bytes", "4K") for time in ("1s", "10s", "100s")))
+            text = self.until(lambda text: re.search(grows, text) and "request at" in text,
+                              *(lambda time=time: leak(time) for time in ("1s", "10s", "100s")))
             self.assertRegex(text, grows)
             self.assertIn(f"request at leaking.cc:{lines['LEAK']}", text)
             # Between two looks it may not have had its turn.

@@ -271,7 +271,8 @@ class Report(BrowserTest):
 
     @classmethod
     def report(cls, *arguments):
-        return subprocess.run([cls.hakmem, "report", *map(str, arguments)], capture_output=True, text=True, timeout=1200)
+        command = [cls.hakmem, "report", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
     @classmethod
     def make(cls, name, document):

@@ -147,16 +147,16 @@ def program(name, needs, witnesses):
 # ---- the programs ----
 
 # Tests of CPython's in which its clock decides: what times out in how long, and who gets a lock after a rest of 10 ms.
-PYTHON_BY_CLOCK = [f"*{name}*" for name in ("timeout", "LockTests.", "EventTests.", "ConditionTests.", "ConditionAsRLockTests.",
-                                            "SemaphoreTests.", "BarrierTests.")]
+PYTHON_BY_CLOCK = [f"*{name}*" for name in ("timeout", "LockTests.", "EventTests.", "ConditionTests.",
+                                            "ConditionAsRLockTests.", "SemaphoreTests.", "BarrierTests.")]
 
 
 @program("python", ["/usr/bin/python3.11", "/usr/lib/python3.11/test/test_dict.py"], ["python3.11"])
 def python(side):
     report = side.directory / "report.xml"
     ignored = [word for pattern in PYTHON_BY_CLOCK for word in ("--ignore", pattern)]
-    side.run("/usr/bin/python3.11", "-m", "test", *ignored, f"--junit-xml={report}", "test_dict", "test_list", "test_json",
-             "test_threading", "test_subprocess", "test_gc", env={"PYTHONMALLOC": "malloc"})
+    side.run("/usr/bin/python3.11", "-m", "test", *ignored, f"--junit-xml={report}", "test_dict", "test_list",
+             "test_json", "test_threading", "test_subprocess", "test_gc", env={"PYTHONMALLOC": "malloc"})
     return "\n".join(sorted(f"{case.get('name')} {case.get('result')} {' '.join(child.tag for child in case)}"
                             for case in xml.etree.ElementTree.parse(report).iter("testcase")))
 

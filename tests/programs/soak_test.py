@@ -97,9 +97,10 @@ class Sides(unittest.TestCase):
     def test_server_ends_early(self):
         self.assertIn("server: ended early with status 5", self.problem(server="exit 5"))
         ended = "test $(wc -l <../../outside/it/server.report) -ge 2"  # its PID, then its status
+        session = f"touch end; until {ended}; do sleep 0.01; done; echo it"
         self.assertIn("before it was stopped",
                       self.problem(server="touch ready; while ! test -f end; do sleep 0.01; done; exit 1",
-                                   ready="test -f ready", run=f"touch end; until {ended}; do sleep 0.01; done; echo it"))
+                                   ready="test -f ready", run=session))
 
 
 class Verdicts(unittest.TestCase):

@@ -105,7 +105,8 @@ mod tests {
         }
     }
 
-    /// On a busy machine its thread may come to it after `within` has given up: then its end lets the process be read again.
+    /// On a busy machine its thread may come to it after `within` has given up: then its end lets the process be read
+    /// again.
     #[test]
     fn long_work_ends_by_itself() {
         let (pid, (send, said)) = (-9, channel());

@@ -38,8 +38,8 @@ serve(int(sys.argv[1]))
 thread = threading.Thread(target=lambda: held.append(Service().größe()))
 thread.start()
 thread.join()
-# CPython 3.10 returns from join before the thread has read its last from the interpreter's state, which the end of the program frees:
-# HAKMEM shuts such a block, and the thread's access ends the program.
+# CPython 3.10 returns from join before the thread has read its last from the interpreter's state, which the end of the
+# program frees: HAKMEM shuts such a block, and the thread's access ends the program.
 while os.path.exists(f"/proc/self/task/{thread.native_id}"):
     time.sleep(0.001)
 print("ready", flush=True)
