@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
+
 /* errno as the wrapper would leave it. */
 HAK_INLINE long os_ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
 

@@ -1,6 +1,7 @@
 /* See mesh.h. */
 /* SPDX-License-Identifier: MIT */
 #include "mesh/mesh.h"
+#include "mesh/os_merge.h"
 #include "arena/arena_space.h"
 #include "base/options.h"
 #include "base/os.h"

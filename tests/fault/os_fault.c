@@ -1,5 +1,5 @@
-/* os.h for tests: os_linux.c and os_merge.c unchanged, but each of their system calls goes through a gate that can make
- * it fail.
+/* os.h for tests: os_linux.c, os_memory.c, os_files.c and os_merge.c unchanged, but each of their system calls goes
+ * through a gate that can make it fail.
  *
  *  1. The headers come first, then a gate_… function for each call, then macros that replace the calls by the gates.
  *  2. A failing call is not made, or does only a part of its work (enum fault_part), as when the kernel finds out late
@@ -250,8 +250,10 @@ static int gate_clock_gettime(clockid_t which, struct timespec *now) {
 #define clock_gettime gate_clock_gettime
 #define os_find_threads find_ungated_threads
 void find_ungated_threads(void);
+#include "../../src/base/os_files.c"
 #include "../../src/base/os_linux.c"
-#include "../../src/base/os_merge.c"
+#include "../../src/base/os_memory.c"
+#include "../../src/mesh/os_merge.c"
 
 #undef os_find_threads
 void os_find_threads(void) { os_state.start_thread = gate_pthread_create; }

@@ -1,6 +1,7 @@
-/* os.h on Linux: what merging pages takes (mesh/mesh.h). Other threads' writes are held by userfaultfd while the pages
- * are copied to a memfd, whose private mappings then share them. */
+/* os_merge.h on Linux: other threads' writes are held by userfaultfd while the pages are copied to a memfd, whose
+ * private mappings then share them. */
 /* SPDX-License-Identifier: MIT */
+#include "mesh/os_merge.h"
 #include "base/os_call.h"
 
 #include <errno.h>
