@@ -1,7 +1,7 @@
 /* See limits.h. */
 /* SPDX-License-Identifier: MIT */
 #include "limits.h"
-#include "base/cgroup.h"
+#include "machine/cgroup.h"
 #include "base/os.h"
 #include "presence.h"
 #include "purge.h"

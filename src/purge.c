@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "base/page_cost.h"
+#include "machine/page_cost.h"
 
 #define REFUSED_MS 1000   /* after a purge that the system refused none is tried for so long */
 #define RUN_SUPERSLABS 32 /* purged by one call at most */

@@ -258,7 +258,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* memory is scarce from this number of SuperSlabs on; relaxed: a hint */
     /* What was kept when the reservation was cut, SIZE_MAX before: SuperSlabs and heaps that have reserved addresses,
-     * and SuperSlabs whose tables do. Sequentially consistent: see region_limit in region.c. */
+     * and SuperSlabs whose tables do. Sequentially consistent: see region_tables.c. */
     _Atomic size_t kept, kept_heaps, kept_tables;
     _Atomic size_t heaps;     /* handed out so far; likewise */
     _Atomic uint32_t cutting; /* the process (os_process) in which a thread changes what is kept, or 0 */
@@ -323,6 +323,26 @@ struct region_range {
 };
 #define REGION_TABLES (2 + hak_region.nodes)
 struct region_range region_table(unsigned number);
+
+/* ---- between the files of region/ ---- */
+
+/* Bytes of a row of the upper levels of all sets; SuperSlabs whose rows of sets get memory at once: 300 KiB, and in
+ * dumps. */
+#define REGION_UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
+#define REGION_SETS_FIRST ((size_t)2048)
+/* Tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless, and the
+ * frontier only grows. */
+bool region_commit_superslabs(size_t superslabs);
+/* Gives back what is reserved and was never used, unless another thread does. `bytes`: what the program may come to
+ * have besides what it has. */
+HAK_COLD bool region_cut(size_t bytes);
+/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself
+ * by a call that nobody saw. True: try again. */
+bool region_cut_blindly(size_t kept);
+/* Memory where nothing is reserved any more, or soon will be. As os_map. */
+void *region_map_at(char *at, size_t bytes);
+/* Makes the first SuperSlab one that has memory in part. */
+bool region_begin_in_part(void);
 
 HAK_INLINE size_t region_frontier(void) { return load_folded(&hak_region_use.frontier); }
 HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }

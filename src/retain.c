@@ -6,7 +6,7 @@
 #include "base/options.h"
 #include "base/clear.h"
 #include "base/os.h"
-#include "base/page_cost.h"
+#include "machine/page_cost.h"
 #include "presence.h"
 
 /* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half

@@ -21,7 +21,7 @@
 
 #include "account.h"
 #include "arena/arena_record.h"
-#include "base/nodes.h"
+#include "machine/nodes.h"
 #include "region.h"
 
 #define ALL_SLOTS UINT32_MAX

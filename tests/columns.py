@@ -17,7 +17,8 @@ def sources():
     yield ROOT / "CMakeLists.txt"
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if SOURCES.search(path.name) and not SKIPPED & set(path.relative_to(ROOT).parts) and path.is_file():
+            if SOURCES.search(path.name) and not SKIPPED & set(path.relative_to(ROOT).parts) and path.is_file() \
+                    and not path.is_symlink():
                 yield path
 
 

@@ -191,7 +191,7 @@ fn of_limits(pid: Option<Pid>) -> Vec<Check> {
     vec![address_space, cgroup(Path::new("/"), &process)]
 }
 
-/// A hierarchy of control groups, as src/base/cgroup.c knows them.
+/// A hierarchy of control groups, as src/machine/cgroup.c knows them.
 struct Hierarchy {
     mount: &'static str,
     /// The controllers that /proc/PID/cgroup names beside the process's own group.

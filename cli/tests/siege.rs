@@ -66,8 +66,8 @@ impl Address {
         self.get(path).split(' ').nth(1).unwrap_or("none").to_string()
     }
 
-    /// Until the answer is as wanted: on a busy machine what is asked for may take longer than the budget, and 256 others
-    /// may connect before a client that waits for its processor has sent a request.
+    /// The answer, once it is as wanted: on a busy machine what is asked for may take longer than the budget, and 256
+    /// others may connect before a client that waits for its processor has sent a request.
     fn wait_for(&self, path: &str, wanted: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         while let Some(answer) = Some(self.get(path)).filter(|answer| !wanted(answer)) {

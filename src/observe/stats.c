@@ -11,7 +11,7 @@
 #include "retain.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "base/page_cost.h"
+#include "machine/page_cost.h"
 #include "base/scratch.h"
 #include "base/snapshot.h"
 #include "secure/secure_span.h"

@@ -6,7 +6,7 @@
 
 #include "base/bitset.h"
 #include "block.h"
-#include "base/cgroup.h"
+#include "machine/cgroup.h"
 #include "classes.h"
 #include "heap.h"
 #include "inbox.h"
@@ -20,7 +20,7 @@
 #include "learn/tuner.h"
 #include "learn/tunables.h"
 #include "base/os.h"
-#include "base/page_cost.h"
+#include "machine/page_cost.h"
 #include "pool.h"
 #include "presence.h"
 #include "observe/probes.h"

@@ -25,8 +25,8 @@ pub fn copy_by_other_process(from: &str, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
-/// A directory of this process in Cargo's, for the same tests may run elsewhere at the same time. Those of processes that
-/// have ended are removed.
+/// A directory of this process in Cargo's, for the same tests may run elsewhere at the same time. Those of processes
+/// that have ended are removed.
 pub fn own_directory(name: &str) -> PathBuf {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for entry in fs::read_dir(all).unwrap().flatten() {

@@ -1,6 +1,6 @@
 /* See cgroup.h. */
 /* SPDX-License-Identifier: MIT */
-#include "base/cgroup.h"
+#include "machine/cgroup.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/scratch.h"

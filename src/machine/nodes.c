@@ -1,6 +1,6 @@
 /* See nodes.h. */
 /* SPDX-License-Identifier: MIT */
-#include "base/nodes.h"
+#include "machine/nodes.h"
 #include "base/os.h"
 #include "base/scratch.h"
 #include "base/text.h"

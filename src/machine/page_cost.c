@@ -1,6 +1,6 @@
 /* See page_cost.h. */
 /* SPDX-License-Identifier: MIT */
-#include "base/page_cost.h"
+#include "machine/page_cost.h"
 
 #define PAUSE_SHORT 8 /* SuperSlabs */
 #define PAUSE_LONG 64 /* where each huge page is dear (4.5 ms), it costs a fourteenth of what the small ones cost */
