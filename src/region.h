@@ -52,8 +52,15 @@ enum page_flag {
 };
 
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom;
- * the second is written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two
- * threads with every free of the one in a slab of the other. Of a span, the first slot's counts.
+ * the second is written by each free of a tiny slab's owner. In one cache line, every free into another thread's slab
+ * would make it bounce between processors. The record of a span is that of its first slot.
+ *
+ * The blocks of a tiny slab, for its owner, and exact:
+ *     carved = out + listed + purged_blocks    listed: those in `list`
+ *     out    = countdown + floor               while the slab is not current
+ *     listed = 0                               while it is: its free blocks are in the heap's list, and count as out
+ * slab.h has its states.
+ *
  * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and
  * a sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may
  * read the atomic fields, relaxed, as hints; of the plain ones another thread sees a snapshot (snapshot.h). */
@@ -153,7 +160,7 @@ enum {
     SET_ROOM_16 = SET_ROOM_1 + 4,
     SET_CACHED,                          /* no slot ACTIVE, some resident */
     SET_CLEAN,                           /* no slot ACTIVE, none resident */
-    SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot: such a one is in none of those above */
+    SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot; it is in none of the sets above */
     SET_INBOX,                           /* + tiny class: has a slab with a well-filled inbox */
     SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
     SET_CHANGED,                         /* has a slab that changed, likewise */

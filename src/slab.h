@@ -25,6 +25,47 @@
 #include "learn/tunables.h"
 #include "slab_record.h"
 
+/* ---- the states of a tiny slab, and the ways between them ----
+ *
+ *       pool ──── tiny_start_slab ────▶ FRESH
+ *                                         │ 1
+ *                          1              ▼           2
+ *          ┌──▶ USABLE ─────────────▶  CURRENT ─────────────▶ FULL ────┐
+ *          │      │                     ▲   │                  │       │
+ *          │      │ 4                 1 │   │ 3                │ 4     │ 5
+ *          │      │                     │   ▼                  │       │
+ *          │      └─────────────────▶  UNOWNED ◀───────────────┘       │
+ *          │                            │   ▲                          │
+ *          │                          6 │   │ 7                        │
+ *          │                            ▼   │                          │
+ *          │            FULL, USABLE, ON LOAN; MESHED                  │
+ *          └───────────────────────────────────────────────────────────┘
+ *
+ *   1 slab_make_current: a refill takes the heap's own slab, one that it adopts, or one whose loan it ends
+ *   2 slab_give_up_current: not all blocks are cut, or the heap frees what it allocates
+ *   3 slab_give_up_current: otherwise, with all blocks out, the slab is let go
+ *   4 slab_let_go: the heap owns too many, or its thread ends
+ *   5 slab_countdown_ended: enough blocks have come back
+ *   6 slab_adopt, by a free: slab_keep makes it FULL or USABLE, slab_lend ON LOAN; or by a pass of mesh.h: MESHED
+ *   7 slab_check_loan, slab_recall: the loan ends. No way leads back from MESHED
+ *
+ *   Once all blocks are back, slab_release gives the slot to the pool, from every state of an owner's; a free adopts an
+ *   UNOWNED slab for that.
+ *
+ *   state     owner              place                          what it is
+ *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it, one slab a class; it
+ *                                                               may be CURRENT at the same time
+ *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list, one slab a class
+ *   FULL      the heap           PLACE_OWNED                    not worth using before its countdown ends
+ *   USABLE    the heap           PLACE_OWNED | PLACE_PARTIAL    worth using: on the list of its class
+ *   DENSE     the heap           PLACE_OWNED | PLACE_DENSE      dense allocations come from it (tiny_dense.c)
+ *   UNOWNED   OWNER_NONE         0                              an orphan: whoever adopts it by compare-and-swap has it
+ *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end
+ *             the heap | 3       0                              that, except while the heap is at it
+ *   MESHED    heap_of_meshed     0, KIND_MESHED                 closed, and shares pages with others
+ *
+ * ON OFFER is no state: it is a hint (superslab_offer) that an UNOWNED slab, or one ON LOAN, is worth using. */
+
 /* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block);
 /* The same for a chain that came out of an inbox or an outbox. */
