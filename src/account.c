@@ -5,9 +5,9 @@
 struct account hak_account;
 
 size_t account_settle(struct client *c) {
-    int64_t change = account_pair(c->active_delta, c->empty_delta);
-    c->active_delta = 0;
-    c->empty_delta = 0;
+    int64_t change = account_pair(c->since.active, c->since.empty);
+    c->since.active = 0;
+    c->since.empty = 0;
     int64_t slots = change != 0 ? rmw_add(&hak_account.slots, change) + change : load_relaxed(&hak_account.slots);
     return account_not_negative(account_empty_of(slots));
 }

@@ -25,33 +25,42 @@ enum chore {
     CHORE_MESH = 64, /* merge pages */
 };
 
-/* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may
- * read the counters. That of heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which
- * are hints there. */
+/* What a heap has done since account_settle last added it to the totals. */
+struct deltas {
+    int32_t active, empty;  /* change of the slots that it has, of EMPTY slots */
+    uint32_t unused_taken;  /* UNUSED slots taken */
+    uint32_t lazy_taken;    /* of these, those that were LAZY … */
+    uint32_t soon_taken;    /* … and had not been for long */
+    bool emptied_by_moving; /* slots: the program wants their memory back */
+};
+
+/* What waits for the end of malloc's slow path. */
+struct due {
+    uint32_t slow_mallocs; /* that have ended */
+    uint32_t trim_at;      /* the SuperSlab where CHORE_TRIM goes on */
+    uint32_t looks;        /* at slabs that changed, as the heap grows */
+    uint32_t grown_bytes;  /* growth inside slabs that does not make up a slot yet */
+    uint8_t chores;        /* enum chore */
+};
+
+/* The part of a heap that the layers below the tiers use: its counters, what it has done and what is due, and what the
+ * pool has to know of it. Only the heap's thread touches it, except that any thread may read the counters. That of
+ * heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which are hints there. */
 struct client {
     struct counters counters;
-    uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
-    int32_t active_delta; /* slots taken, less slots given, since the last settling */
-    int32_t empty_delta;  /* change of EMPTY slots since then */
-    uint32_t unused_taken;       /* UNUSED slots taken since then */
-    uint32_t lazy_taken;         /* of these, those that were LAZY … */
-    uint32_t soon_taken;         /* … and had not been for long */
+    uint32_t start; /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
+    uint32_t arena; /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
     _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
-    uint32_t trim_at;            /* the SuperSlab where CHORE_TRIM goes on */
-    uint32_t arena;              /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
-    uint32_t looks;              /* at slabs that changed, due as the heap grows */
-    uint32_t grown_bytes;        /* growth inside slabs that does not make up a slot yet */
-    uint32_t slow_mallocs;       /* that have ended */
-    uint8_t chores;              /* enum chore */
     uint8_t node;                /* where the thread was when it last took something; 0 where there is one node */
-    bool emptied_by_moving : 1;  /* slots, since the last settling: the program wants their memory back */
+    bool is_shared : 1;          /* it is heap_afterlife's; constant */
     bool is_lane : 1;            /* the arena is a lane of the process, which never ends (lane.h) */
+    bool is_choosy : 1;          /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
+    bool takes_anywhere : 1;     /* memory is scarce: the heap takes what other nodes have rather than new memory */
     bool is_purger : 1;          /* what the purger settles is no sign of life */
     bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
-    bool is_shared : 1;   /* it is heap_afterlife's; constant */
-    bool is_choosy : 1;   /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
-    bool takes_anywhere : 1; /* memory is scarce: the heap takes what other nodes have rather than new memory */
+    struct deltas since;
+    struct due due;
 };
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep
@@ -88,7 +97,7 @@ HAK_INLINE size_t account_resident_slots(void) {
  * shared. */
 HAK_INLINE void account_change(struct client *c, int32_t active, int32_t empty) {
     unlikely(c->is_shared) ? (void)rmw_add(&hak_account.slots, account_pair(active, empty))
-                           : (void)(c->active_delta += active, c->empty_delta += empty);
+                           : (void)(c->since.active += active, c->since.empty += empty);
 }
 /* Adds what the client counted to the totals, and starts it anew. Returns the EMPTY slots there are then. */
 size_t account_settle(struct client *c);

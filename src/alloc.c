@@ -61,13 +61,13 @@ HAK_COLD static void do_as_asked(struct heap *h) {
 
 /* A slow malloc is over, and nothing is half-done. */
 HAK_INLINE bool has_chores(struct heap *h) {
-    return unlikely(++h->pool.slow_mallocs % LOOK_EVERY == 0 || h->pool.chores != 0 || alloc_is_asked(h) ||
+    return unlikely(++h->pool.due.slow_mallocs % LOOK_EVERY == 0 || h->pool.due.chores != 0 || alloc_is_asked(h) ||
                     load_relaxed(&h->caches_flags) & CACHES_STALE);
 }
 
 HAK_COLD static void do_chores(struct heap *h) {
-    bool looks = h->pool.slow_mallocs % LOOK_EVERY == 0; /* chores may allocate, too */
-    if (h->pool.chores != 0)
+    bool looks = h->pool.due.slow_mallocs % LOOK_EVERY == 0; /* chores may allocate, too */
+    if (h->pool.due.chores != 0)
         chores_do(h);
     if (alloc_is_asked(h))
         do_as_asked(h);
@@ -164,8 +164,8 @@ static void count_dense(struct heap *h, const void *p) {
  * process is for `h` to do. */
 static void leave(struct heap *h, struct heap *of) {
     if (unlikely(of != h)) {
-        h->pool.chores |= of->pool.chores & (CHORE_PURGER | CHORE_LIMITS);
-        of->pool.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
+        h->pool.due.chores |= of->pool.due.chores & (CHORE_PURGER | CHORE_LIMITS);
+        of->pool.due.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
         if (has_chores(of))
             do_chores(of);
     }
@@ -455,7 +455,7 @@ void alloc_free_dense(void *p) {
         return;
     }
     unsigned slots = free_dense(h, s, p);
-    h->pool.emptied_by_moving |= slots != 0;
+    h->pool.since.emptied_by_moving |= slots != 0;
     count_add(&h->pool.counters, COUNT_dense_emptied_slots, slots);
     thread_leave(h);
 }

@@ -160,7 +160,7 @@ void heap_put(struct heap *h) {
     rmw_count = 0;
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
-    h->pool.chores = 0;
+    h->pool.due.chores = 0;
     put_idle(h);
 }
 

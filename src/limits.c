@@ -54,7 +54,7 @@ static void judge_soft(struct client *c, uint64_t limit, size_t fresh) {
     if (limits_counted_bytes() > limit && !rmw_swap(&hak_limits.over_soft, true)) {
         count(&c->counters, COUNT_soft_limit_crossings);
         rmw_or(&hak_limits.due, LIMIT_CALLBACK);
-        c->chores |= CHORE_LIMITS;
+        c->due.chores |= CHORE_LIMITS;
     }
 }
 
@@ -93,7 +93,7 @@ void limits_check(struct client *c) {
         }
     }
     if (unlikely(load_relaxed(&hak_limits.due) != 0))
-        c->chores |= CHORE_LIMITS;
+        c->due.chores |= CHORE_LIMITS;
 }
 
 unsigned limits_take_due(unsigned keep) { return rmw_and(&hak_limits.due, keep) & ~keep; }

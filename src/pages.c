@@ -55,7 +55,7 @@ static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
         if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
             look_at(h, slot, how);
         if (++h->looks % MESH_AFTER_LOOKS == 0)
-            h->pool.chores |= CHORE_MESH;
+            h->pool.due.chores |= CHORE_MESH;
     }
 }
 
@@ -65,8 +65,8 @@ void pages_look_in_turn(struct heap *h) {
 }
 
 void pages_look_as_grown(struct heap *h) {
-    look_in_turn(h, h->pool.looks, TRIM_IDLE);
-    h->pool.looks = 0;
+    look_in_turn(h, h->pool.due.looks, TRIM_IDLE);
+    h->pool.due.looks = 0;
 }
 
 void pages_forget(const struct slab *s) {

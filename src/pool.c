@@ -29,11 +29,11 @@ static bool admit(struct client *c, size_t slots, struct run_contents had, size_
         return false;
     }
     account_change(c, (int32_t)(counted ? empty : slots), -(int32_t)empty);
-    c->unused_taken += (uint32_t)unused;
-    c->lazy_taken += (uint32_t)had.lazy;
-    c->soon_taken += (uint32_t)(retain_is_soon(had.lazy_ms) ? had.lazy : 0);
-    if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS ||
-        (counted && c->unused_taken >= SETTLE_SLOTS))
+    c->since.unused_taken += (uint32_t)unused;
+    c->since.lazy_taken += (uint32_t)had.lazy;
+    c->since.soon_taken += (uint32_t)(retain_is_soon(had.lazy_ms) ? had.lazy : 0);
+    if (c->since.active >= SETTLE_SLOTS || c->since.empty <= -SETTLE_SLOTS ||
+        (counted && c->since.unused_taken >= SETTLE_SLOTS))
         retain_settle(c);
     return true;
 }
@@ -75,7 +75,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
         }
         slot = superslab_take(superslab, true, wish);
     }
-    wish->client->chores |= CHORE_DRAIN_CACHES;
+    wish->client->due.chores |= CHORE_DRAIN_CACHES;
     return slot;
 }
 
@@ -225,7 +225,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
     count_add(&c->counters, COUNT_cache_pushed, pushed);
     log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
-    if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
+    if (c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)
         retain_settle(c);
 }
@@ -317,7 +317,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     note_node(c, first != BITSET_NONE ? first * SUPERSLAB_SLOTS : BITSET_NONE, here, anywhere);
     if (first == BITSET_NONE)
         return BITSET_NONE;
-    c->chores |= *zero ? CHORE_DRAIN_CACHES : 0;
+    c->due.chores |= *zero ? CHORE_DRAIN_CACHES : 0;
     log_run(first, !*zero);
     return first;
 }

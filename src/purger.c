@@ -125,11 +125,11 @@ static void purger_trim(struct heap *h, struct superslab_range in, bool all) {
 
 /* A pass by a thread of the program: a part at each slow malloc, so that none takes long, however large the heap. */
 static void purger_trim_part(struct heap *h) {
-    struct superslab_range part = {h->pool.trim_at, h->pool.trim_at + TRIM_SUPERSLABS};
+    struct superslab_range part = {h->pool.due.trim_at, h->pool.due.trim_at + TRIM_SUPERSLABS};
     bool more = part.end < load_acquire(&hak_region_use.superslabs);
     purger_trim(h, part, false);
-    h->pool.trim_at = more ? (uint32_t)part.end : 0;
-    h->pool.chores |= more ? CHORE_TRIM : 0;
+    h->pool.due.trim_at = more ? (uint32_t)part.end : 0;
+    h->pool.due.chores |= more ? CHORE_TRIM : 0;
 }
 
 /* Another process asked for it (inspect.h): gives back what sleeping threads hold, too. */
@@ -262,8 +262,8 @@ static void drain_caches(struct heap *h) {
 }
 
 void chores_do(struct heap *h) {
-    uint8_t chores = h->pool.chores;
-    h->pool.chores = 0;
+    uint8_t chores = h->pool.due.chores;
+    h->pool.due.chores = 0;
     if (chores & CHORE_PURGER)
         purger_start(h);
     if (chores & CHORE_RINGS)

@@ -233,22 +233,23 @@ static void judge_swings(void) {
 
 /* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
 static void judge_growth(struct client *c, uint32_t now) {
-    size_t fresh = c->unused_taken - c->lazy_taken, lazy = account_lazy_slots();
+    size_t fresh = c->since.unused_taken - c->since.lazy_taken, lazy = account_lazy_slots();
     size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
     size_t grown = resident > peak ? resident - peak : 0;
     if (grown != 0)
         store_relaxed(&retain_state.peak_slots, resident);
     size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
     note_taken(c, PURGED_SLOTS, back, now);
-    swing_fast(c->soon_taken + (retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0));
+    swing_fast(c->since.soon_taken +
+               (retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0));
     if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
         store_relaxed(&retain_state.fast.least, account_empty_slots());
     peak += grown + peak / SLACK_SHARE;
     if (lazy != 0 && resident + lazy > peak)
         purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
-    c->unused_taken = 0;
-    c->lazy_taken = 0;
-    c->soon_taken = 0;
+    c->since.unused_taken = 0;
+    c->since.lazy_taken = 0;
+    c->since.soon_taken = 0;
 }
 
 /* The program rests: LAZY memory goes back, and what was wanted back will not be. */
@@ -288,17 +289,17 @@ static void request_looks(struct client *c, size_t slots) {
     slots = max_size(slots, active > seen ? active - seen : 0);
     if (slots == 0 || active < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
-    c->looks = (uint32_t)min_size(c->looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
-    c->chores |= CHORE_LOOK;
+    c->due.looks = (uint32_t)min_size(c->due.looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
+    c->due.chores |= CHORE_LOOK;
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {
     account_count_inside(-(ptrdiff_t)bytes);
-    c->grown_bytes += (uint32_t)bytes;
-    size_t slots = c->grown_bytes / SLOT_BYTES;
+    c->due.grown_bytes += (uint32_t)bytes;
+    size_t slots = c->due.grown_bytes / SLOT_BYTES;
     if (slots == 0)
         return;
-    c->grown_bytes %= SLOT_BYTES;
+    c->due.grown_bytes %= SLOT_BYTES;
     uint32_t now = os_now_ms();
     note_taken(c, PURGED_PAGES, slots, now);
     request_looks(c, slots);
@@ -333,13 +334,13 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(tuner_has_begun()))
         tuner_settled();
-    request_looks(c, c->unused_taken);
+    request_looks(c, c->since.unused_taken);
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
-    bool moved = c->emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
-    c->emptied_by_moving = false;
+    bool moved = c->since.emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
+    c->since.emptied_by_moving = false;
     size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
     /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but
@@ -347,7 +348,7 @@ void retain_settle(struct client *c) {
      * takes. */
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()) && !presence_want_purger())
-        c->chores |= CHORE_PURGER;
+        c->due.chores |= CHORE_PURGER;
     if (over && !(purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
                   empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_over(c, bound);
@@ -356,7 +357,7 @@ void retain_settle(struct client *c) {
     if (unlikely((limits_near() || limits_set()) && account_lazy_slots() != 0))
         purge_lazy(c, SIZE_MAX, 0);
     if (!purger && shrank())
-        c->chores |= CHORE_RINGS;
+        c->due.chores |= CHORE_RINGS;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
         judge_swings();
@@ -366,7 +367,7 @@ void retain_settle(struct client *c) {
     uint64_t trim_ms = option(OPT_DECAY_MS);
     if (last_trim == 0 || os_age_ms(now, last_trim) >= (limits_near() ? min_size(trim_ms, NEAR_TRIM_MS) : trim_ms)) {
         store_relaxed(&retain_state.last_trim_ms, now);
-        c->chores |= last_trim != 0 ? CHORE_TRIM : 0;
+        c->due.chores |= last_trim != 0 ? CHORE_TRIM : 0;
     }
 }
 

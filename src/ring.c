@@ -81,7 +81,7 @@ bool rings_empty_from(struct heap *h, size_t least_bytes) {
 void rings_empty(struct heap *h) { rings_empty_from(h, 0); }
 
 void rings_empty_as_due(struct heap *h) {
-    h->pool.chores &= (uint8_t)~CHORE_RINGS;
+    h->pool.due.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
     kind_tiny.release(h);
     rings_empty(h);
