@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The value of a sample whose line has all these parts.
 fn sample(metrics: &str, parts: &[&str]) -> f64 {
@@ -93,29 +93,10 @@ fn processes_that_may_not_be_read_are_counted() {
     assert_eq!(sample(&own, &["hakmem_processes{state=\"slow\"}"]), 0.0);
 }
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// `hakmem COMMAND`, and what it printed first.
-fn started(command: &str, arguments: &[&str]) -> (Server, String) {
+fn started(command: &str, arguments: &[&str]) -> (Running, String) {
     let mut hakmem = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-    hakmem.arg(command).args(arguments).args(["--budget", "60"]).stdout(Stdio::piped());
-    let mut server = Server(hakmem.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (server, line.trim().to_string())
-}
-
-/// The address and token in http://ADDRESS/TOKEN/metrics.
-fn parts(line: &str) -> (&str, &str) {
-    let (address, rest) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    (address, rest.strip_suffix("/metrics").unwrap())
+    Running::start(hakmem.arg(command).args(arguments).args(["--budget", "60"]))
 }
 
 fn ask(mut stream: impl Read + Write, request: &str) -> (String, Vec<u8>) {
@@ -138,7 +119,7 @@ fn metrics_are_served_on_loopback() {
     let Some(library) = library() else { return };
     let program = Program::known(&library, &[]);
     let (mut server, line) = started("metrics", &[&program.pid(), "--listen", "127.0.0.1:0"]);
-    let (address, token) = parts(&line);
+    let (address, token) = address_and_token(&line);
     let bearer = format!("Authorization: Bearer {token}\r\n");
     let (head, metrics) = get(address, "/metrics", &bearer);
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("version=0.0.4"), "{head}");
@@ -172,7 +153,7 @@ fn arguments_are_told_only_if_asked_for() {
         let arguments = [&["metrics", &pid, "--budget", "60"], more].concat();
         assert_eq!(text(&arguments).contains("--password=secret"), told, "{arguments:?}");
         let (_server, line) = started("serve", &[&[pid.as_str()], more].concat());
-        let (address, token) = parts(&line);
+        let (address, token) = address_and_token(&line);
         for path in ["metrics", "explain.json"] {
             let (head, body) = get(address, &format!("/{token}/{path}"), "");
             assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -206,7 +187,7 @@ fn a_token_of_a_file_is_private_and_stays_out_of_paths() {
 
 // ---- serve ----
 
-fn serve(arguments: &[&str]) -> (Server, String) {
+fn serve(arguments: &[&str]) -> (Running, String) {
     started("serve", arguments)
 }
 
@@ -218,7 +199,7 @@ fn profiles_are_served_to_those_with_the_token() {
     program.tell("blocks 1 30000 400");
     let pid = program.pid();
     let (mut server, line) = serve(&[&pid]);
-    let (address, token) = parts(&line);
+    let (address, token) = address_and_token(&line);
     let get = |path: &str, headers: &str| {
         ask(TcpStream::connect(address).unwrap(), &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
     };
@@ -338,7 +319,7 @@ fn heeds_signals(command: &mut Command) -> &mut Command {
 fn ends_by_signals(arguments: &[&str], code: Option<i32>) {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-        let mut server = Server(heeds_signals(&mut command).args(arguments).stdout(Stdio::piped()).spawn().unwrap());
+        let mut server = Running(heeds_signals(&mut command).args(arguments).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         unsafe { libc::kill(server.0.id() as i32, signal) };
@@ -371,7 +352,7 @@ fn signals_reach_the_program_that_is_run() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
         command.args(["run", "--hakmem", &library, "--profile", "--", "sh", "-c", script]);
         let command = heeds_signals(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut run = Server(command.spawn().unwrap());
+        let mut run = Running(command.spawn().unwrap());
         let mut lines = BufReader::new(run.0.stdout.take().unwrap());
         lines.read_line(&mut String::new()).unwrap();
         unsafe { libc::kill(run.0.id() as i32, signal) };
@@ -384,7 +365,7 @@ fn signals_reach_the_program_that_is_run() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
     let deaf = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
     command.args(["run", "--hakmem", &library, "--", "sh", "-c", deaf]);
-    let mut run = Server(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut run = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(run.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     while run.0.try_wait().unwrap().is_none() {

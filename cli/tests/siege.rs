@@ -5,46 +5,32 @@ mod kit;
 
 use kit::*;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// A server of the command; it ends with its value.
-struct Listening(Child);
 
 struct Address {
     host: String,
     token: String,
 }
 
-impl Listening {
-    fn start(arguments: &[&str]) -> (Listening, Address) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-        Listening::run(command.args(arguments))
-    }
-
-    fn run(command: &mut Command) -> (Listening, Address) {
-        let mut server = Listening(command.stdout(Stdio::piped()).spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let (host, rest) = line.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
-        let token = rest.strip_suffix("/metrics").unwrap().to_string();
-        (server, Address { host: host.into(), token })
-    }
+/// A server of the command, and where it listens.
+fn listening(command: &mut Command) -> (Running, Address) {
+    let (server, line) = Running::start(command);
+    let (host, token) = address_and_token(&line);
+    let address = Address { host: host.into(), token: token.into() };
+    (server, address)
 }
 
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn server(arguments: &[&str]) -> (Running, Address) {
+    listening(Command::new(env!("CARGO_BIN_EXE_hakmem")).args(arguments))
 }
 
 impl Address {
@@ -109,7 +95,7 @@ fn a_server_survives_a_time_without_threads() {
     let served = Program::start(as_other(&program).env("LD_PRELOAD", library));
     for command in ["serve", "metrics"] {
         let arguments = [command, &served.pid(), "--listen", "127.0.0.1:0", "--budget", "60"];
-        let (server, address) = Listening::run(as_other(&tool).args(arguments));
+        let (server, address) = listening(as_other(&tool).args(arguments));
         let limit = |threads: &str| {
             let (pid, soft) = (server.0.id().to_string(), format!("--nproc={threads}:"));
             let status = as_other(Path::new("prlimit")).args(["--pid", &pid, &soft]).status();
@@ -186,7 +172,7 @@ fn among_hostile_ones(budget: &str, honest: impl Fn(&Address, &str) + Sync) {
     let pid = program.pid();
     let mut arguments = vec!["serve", &pid, "--budget", budget];
     arguments.extend(hostile.iter().map(String::as_str));
-    let (_server, address) = Listening::start(&arguments);
+    let (_server, address) = server(&arguments);
     let _siege = Siege::of(&address.host);
     address.get("/metrics"); // those that never answer have their time now, and none later
     std::thread::scope(|scope| {
@@ -244,7 +230,7 @@ fn names_in_answers_are_shown_and_not_obeyed() {
     let mut command = Command::new(directory().join("program"));
     let mut program = Program::start(command.arg0("\x1b]0;OWNED\u{9b}2J\u{202e}").env("LD_PRELOAD", library));
     program.tell("work");
-    let (_server, address) = Listening::start(&["serve", &program.pid(), "--budget", "60"]);
+    let (_server, address) = server(&["serve", &program.pid(), "--budget", "60"]);
     for (path, part) in [("/explain.json", "OWNED"), ("/targets.json", "program"), ("/metrics", "OWNED")] {
         let answer = address.get(path);
         let is_raw = |letter: char| letter.is_control() && !"\r\n".contains(letter) || letter == '\u{202e}';

@@ -7,7 +7,8 @@
  *
  * Waits only for conditions; if one never holds, the test's time limit ends it. */
 /* SPDX-License-Identifier: MIT */
-#include <dirent.h>
+#include "tasks.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +17,6 @@
 enum { THREADS = 8, SMALL_BLOCKS = 3000, SMALL_BYTES = 4000 };
 
 static pthread_barrier_t born, end;
-
-static int tasks(void) {
-    DIR *folder = opendir("/proc/self/task");
-    int count = -2; /* . and .. */
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static void work(void) {
     static char *volatile blocks[SMALL_BLOCKS];

@@ -3,7 +3,8 @@
  *
  * Waits only for conditions; if one never holds, the test's time limit ends it. */
 /* SPDX-License-Identifier: MIT */
-#include <dirent.h>
+#include "tasks.h"
+
 #include <hakmem.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,15 +30,6 @@ static long stat(const char *section, const char *name) {
 static void await_heaps(long heaps) {
     while (stat("\"counters\"", "\"heaps_born\":") < heaps)
         usleep(10000);
-}
-
-static int tasks(void) {
-    DIR *folder = opendir("/proc/self/task");
-    int count = -2; /* . and .. */
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
 }
 
 static void grow(void) {

@@ -19,6 +19,32 @@ pub fn library() -> Option<PathBuf> {
     library.map(|path| fs::canonicalize(path).expect("HAKMEM_LIBRARY is a file"))
 }
 
+/// A command that runs on, such as a server; it ends with its value.
+pub struct Running(pub Child);
+
+impl Running {
+    /// The command, and the first line that it prints.
+    pub fn start(command: &mut Command) -> (Running, String) {
+        let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (running, line.trim().to_string())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The address and token in http://ADDRESS/TOKEN/metrics.
+pub fn address_and_token(line: &str) -> (&str, &str) {
+    let (address, rest) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    (address, rest.strip_suffix("/metrics").unwrap())
+}
+
 /// A copy that can be started at once: a file that this process writes is busy while a child that another test forks
 /// has it open.
 pub fn copy_by_other_process(from: &str, to: &Path) {
