@@ -93,8 +93,7 @@ HAK_INLINE size_t account_resident_slots(void) {
     return account_not_negative(account_resident_of(load_relaxed(&hak_account.slots)));
 }
 
-/* The client's heap has so many slots more that are ACTIVE, EMPTY: counted for the client, or at once if that is
- * shared. */
+/* Adds to the ACTIVE and EMPTY slots of the client's heap; a shared client updates the totals directly. */
 HAK_INLINE void account_change(struct client *c, int32_t active, int32_t empty) {
     unlikely(c->is_shared) ? (void)rmw_add(&hak_account.slots, account_pair(active, empty))
                            : (void)(c->since.active += active, c->since.empty += empty);
@@ -108,7 +107,7 @@ void account_count_resident(ptrdiff_t slots);
 /* The number of EMPTY slots changes at once: nobody is refused what is being purged. */
 void account_count_empty(ptrdiff_t slots);
 
-/* The same of LAZY slots, which are not among the resident ones. */
+/* Counts LAZY slots, which are not among the resident ones. Negative: there are fewer. */
 void account_count_lazy(ptrdiff_t slots);
 size_t account_lazy_slots(void);
 

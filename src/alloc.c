@@ -229,7 +229,7 @@ HAK_NOINLINE void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignmen
     }
 }
 
-/* Of a thread with a default arena. */
+/* Allocates for a thread that has set a default arena. */
 HAK_NOINLINE static void *allocate_in_default(size_t bytes, size_t alignment, bool *zero) {
     struct arena *a = arena_of(hak_default_arena.handle);
     *zero = false;
@@ -615,7 +615,7 @@ HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
     return bytes <= had_bytes && bytes >= had_bytes * 3 / 8;
 }
 
-/* Of a block that is an arena's, or in memory that was one's: NULL then. */
+/* Returns the arena of a block that is in an arena's memory, or NULL if that arena was released. */
 static struct arena *arena_near(const struct slab *s) {
     return slab_kind(s) == KIND_BROUGHT ? brought_arena(s) : arena_of_slab(s);
 }

@@ -25,7 +25,8 @@ struct arena;
 void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignment, bool *zero);
 /* A block that is used as the policy of hakmem.h says. */
 void *alloc_for_policy(size_t bytes, unsigned policy);
-/* The same for C++'s operators: secure mode, in which nothing is a hit, knows which of them made a block. */
+/* As alloc_slow and alloc_free_other, for C++'s operators: secure mode, in which nothing is a hit, knows which of them
+ * made a block. */
 void *alloc_slow_new(size_t bytes);
 void *alloc_slow_new_array(size_t bytes);
 void alloc_delete_other(struct slab *s, void *p);

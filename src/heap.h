@@ -53,7 +53,7 @@ struct sampler {
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
-/* The same of a tiny class. */
+/* What the sampler knows of a tiny class. */
 struct sampler_class {
     _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
     uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
@@ -136,8 +136,8 @@ struct heap {
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
-/* Of a thread with a default arena: hak_heap points to heap_redirected then, whose lists are always empty, so that no
- * hit path asks. */
+/* The default arena of a thread. While there is one, hak_heap points to heap_redirected, whose lists are always empty:
+ * so no hit path asks. */
 struct default_arena {
     struct heap *own; /* the thread's heap; NULL: it has no default arena */
     uintptr_t handle;
@@ -161,8 +161,7 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 struct heap *heap_take(void);
 /* Puts it back, empty. Its thread does not count as a client any more. */
 void heap_put(struct heap *h);
-/* The same of a heap for an arena, which may hold what its last thread has left. It is put back as it is; what it holds
- * is gone. */
+/* Takes a heap for an arena. It may still hold blocks of its last thread, which are discarded when it is put back. */
 struct heap *heap_take_for_arena(void);
 void heap_untake_for_arena(struct heap *h); /* no arena has used it: it keeps what it holds */
 void heap_put_from_arena(struct heap *h);

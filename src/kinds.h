@@ -114,7 +114,7 @@ struct kind {
     void (*empty)(struct heap *h);
     /* Memory has run out: what is held back goes to the pool. NULL: nothing is. */
     void (*release)(struct heap *h);
-    /* Blocks from a ring, whosever it was, go back: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
+    /* Returns blocks from a ring, whichever heap owned it: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
     void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
     /* Gives back free pages of what the kind holds besides slabs with `trim_slab`: all, or those that were free at the
      * last call too. Returns how many. A part that begins with SuperSlab 0 begins a pass. NULL: there are none. */

@@ -84,7 +84,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     return s;
 }
 
-/* Of blocks of the slab that are ours: those that are purged. */
+/* How many bytes of these blocks, which are ours, are purged. */
 static size_t purged_bytes(const struct slab *s, uint64_t blocks) {
     size_t bytes = 0;
     for (; blocks != 0; blocks &= blocks - 1)
@@ -169,7 +169,7 @@ static bool mid_drop(struct heap *h, struct slab *s) {
 
 /* ---- whole free pages ---- */
 
-/* Of these free blocks, those that may be resident; those that are LAZY only if such are to be `gone`. */
+/* Which of these free blocks may be resident. LAZY blocks count as resident if they are to be `gone`. */
 static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t blocks, bool gone) {
     for (uint64_t left = blocks; left != 0; left &= left - 1) {
         uint8_t seen = load_relaxed(&state[lowest_bit(left)]);

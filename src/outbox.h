@@ -17,8 +17,8 @@
 
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
 bool outbox_adopt(struct heap *h, struct slab *s);
-/* The same for whoever has no block of the slab in hand: the slab may be another by now, and an arena's; of that the
- * heap lets go again. False unless the slab stays with the heap. */
+/* outbox_adopt for a caller that holds no block of the slab. So the slab may be another one by now, or an arena's,
+ * which the heap lets go of again. True: the slab stays with the heap. */
 bool outbox_adopt_unheld(struct heap *h, struct slab *s);
 /* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */
 void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
@@ -27,7 +27,7 @@ void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
 bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 /* Sends everything. */
 void outbox_flush(struct heap *h);
-/* The same of another thread's heap, between caches_freeze and caches_thaw. */
+/* Sends what another thread's heap has gathered, between caches_freeze and caches_thaw. */
 void outbox_send(struct heap *h, struct heap *from);
 /* After meshed_close: frees what is in the inbox, and lets the slab end. */
 void outbox_after_close(struct heap *h, struct slab *s);

@@ -372,7 +372,7 @@ struct superslab_range {
 };
 #define SUPERSLABS_ALL ((struct superslab_range){0, SIZE_MAX})
 
-/* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
+/* What the record says: one of enum slab_kind (kinds.h), with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
 /* Relaxed: whoever reads them has the slab from whoever stored them. */

@@ -144,7 +144,7 @@ static size_t ring_bytes_of_thread(void) {
     return min_size(bytes, max_size(RING_BYTES_MIN, total / sharing));
 }
 
-/* The ring ran full, or else empty. Is this the first time since it ran the other way? */
+/* The ring ran full (`full`) or empty. Is this the first time since it ran the other way? */
 static bool ring_turns(struct ring *ring, bool full) {
     bool turned = full ? ring->refilled : ring->spills != 0;
     ring->refilled = !full;
@@ -152,7 +152,7 @@ static bool ring_turns(struct ring *ring, bool full) {
     return turned;
 }
 
-/* Of the bytes of all rings, those that this one may have: a ring of large blocks one block at least. */
+/* How many of the bytes of all rings this one may have. A ring of large blocks may have one block at least. */
 static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
     if (ring->index < MID_CLASSES)
         return max_kib;

@@ -172,7 +172,7 @@ void rings_forget(struct heap *h);
 bool rings_made(const struct heap *h);
 /* A number that changes when the thread uses its rings or its outbox; 0: there is nothing in them. */
 uint32_t rings_use(const struct heap *h);
-/* The same of its slabs on loan. */
+/* A number that changes when the heap uses its slabs on loan; 0: it has none. */
 uint32_t loans_use(const struct heap *h);
 /* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most.
  * Returns how many; 0: it is empty. */

@@ -138,8 +138,8 @@ static bool check_current(struct heap *h, struct slab *s) {
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
 bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
-/* Of a list that holds all blocks of the slab: do all have a link that leads into the slab, the offsets being the right
- * ones together? In address order, which the caches foresee, where following the links waits for each. */
+/* The list holds all blocks of the slab. Has each a link into the slab, and do the offsets add up to the right sum?
+ * Reads in address order, which the caches foresee; following the links would wait for each. */
 static bool all_have_links(const struct slab *s) {
     uintptr_t slab = (uintptr_t)slab_address(s), n = slab_carved(s), bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t key = slab ^ hak_region.key, beyond = 0, sum = 0;

@@ -1,8 +1,8 @@
 /* Who owns a tiny slab, and what its countdown means. Only the owner touches its list and counts.
  *
  *  1. A block is out if it is not in the slab's own list: with the program, in a heap's list, in an outbox or in the
- *     inbox. Of a slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are
- *     in the heap's list; its countdown only counts the frees until the next check.
+ *     inbox. If a slab is not current, exactly `countdown + floor` of its blocks are out. A current slab's free blocks
+ *     are in the heap's list; its countdown only counts the frees until the next check.
  *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the
  *     countdown ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or slab_next_look, and it may
  *     have got free pages (pages.h); or 0, and it is empty.
@@ -68,7 +68,7 @@
 
 /* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block);
-/* The same for a chain that came out of an inbox or an outbox. */
+/* Frees a chain that came out of an inbox or an outbox, likewise. */
 bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks);
 /* Frees the blocks in the slab's inbox. True: that emptied the slab, and it is gone. */
 bool slab_drain_inbox(struct heap *h, struct slab *s);
@@ -90,14 +90,15 @@ HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees)
     s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
     store_relaxed(&h->deferred[slab_class(s)], 0);
 }
-/* Of a current slab, before its countdown is set anew: its frees since then put blocks on the heap's list. */
+/* Before the countdown of a current slab is set anew: notes the frees since, which put blocks on the heap's list. */
 HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *s) {
     ledger_add(&h->ledger[c].blocks, s->check_after - s->countdown - load_relaxed(&h->deferred[c]));
 }
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */
 struct slab *slab_leave_current(struct heap *h, unsigned class_id);
-/* The same of a slab that has nothing to give: it is kept, or let go if all its blocks are out. */
+/* Takes the current slab of the class, which has nothing to give, out of service. It is kept, or let go if all its
+ * blocks are out. */
 void slab_give_up_current(struct heap *h, unsigned class_id);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
@@ -121,7 +122,7 @@ void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone
  * afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
-/* The same of one that was adopted for a look alone, and is on no list: it has not changed. */
+/* Gives up a slab that was adopted for a look alone: it is on no list and has not changed. */
 void slab_put_back(struct heap *h, struct slab *s);
 
 /* Has the heap a usable slab of the class? */

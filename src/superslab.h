@@ -186,8 +186,8 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
  * `first` on; `n` when it is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, how many SuperSlabs have EMPTY ones, and when a
- * slot last became LAZY. */
+/* What a claimed run has: slots that are EMPTY or LAZY, SuperSlabs with EMPTY ones, and when a slot last became
+ * LAZY. */
 struct run_contents {
     size_t empty, lazy, cached;
     uint32_t lazy_ms;
@@ -203,8 +203,7 @@ void superslab_give_run(size_t first, size_t n, bool resident);
 void superslab_give_new(size_t first, size_t n);
 /* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
 bool superslab_map_waiting(void);
-/* The same of `slots` slots, or what is left, of one SuperSlab that cannot have memory as a whole. *superslab: which
- * it is. */
+/* Gives `slots` slots memory, or what is left, in a SuperSlab that cannot have memory as a whole: *superslab. */
 bool superslab_map_slots(unsigned slots, size_t *superslab);
 
 /* ---- slabs on offer ---- */
@@ -222,7 +221,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node);
 /* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or
  * BITSET_NONE. It stays on offer. */
 size_t superslab_next_offer(unsigned class_id, size_t slot);
-/* The same for tiny slabs with a well-filled inbox. */
+/* Offers, and takes, tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
 size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node);
 /* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or

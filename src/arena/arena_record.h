@@ -68,7 +68,7 @@ extern HAK_HIDDEN struct arena_table hak_arenas;
 
 /* The number in a handle. */
 HAK_INLINE uint32_t arena_number(uintptr_t handle) { return (uint32_t)(handle >> ARENA_ENTRY_SHIFT) & ARENAS_MAX; }
-/* The record of an arena that lives; NULL if the handle is not that of one. */
+/* The record of a live arena; NULL if the handle names none. */
 struct arena *arena_of(uintptr_t handle);
 /* The record of a number that has been handed out. */
 struct arena *arena_numbered(uint32_t number);
@@ -88,7 +88,7 @@ struct arena_use {
     size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
 };
 struct arena_use arena_use(const struct arena *a); /* of one that lives */
-/* The same of the arena that has the number now, and its name. False: there is none, or it has ended meanwhile. */
+/* Name and use of the arena that has the number now. False: there is none, or it has ended meanwhile. */
 struct arena_seen {
     char name[ARENA_NAME_BYTES];
     struct arena_use use;
@@ -98,7 +98,7 @@ bool arena_see(uint32_t number, struct arena_seen *seen);
 /* Counts slots that become ACTIVE. False: they would pass the limit. */
 bool arena_admit(struct arena *a, size_t slots);
 void arena_uncount(struct arena *a, size_t slots);
-/* The same of the client's arena, if it has one; and of the arena that has the SuperSlab. */
+/* arena_admit for the client's arena, if it has one; arena_uncount by the number of the arena. */
 HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
     return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
 }

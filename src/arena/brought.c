@@ -15,7 +15,7 @@
 
 enum { SLAB_PIECES = 16, GROUP_PIECES = 16, CLASS_MIN_BYTES = 16 };
 
-/* What begins at a piece. Of what is free, and of a run but its first piece, WHAT_NOTHING. */
+/* What begins at a piece. A free piece, and each piece of a run except the first, has WHAT_NOTHING. */
 enum what { WHAT_NOTHING, WHAT_SLAB, WHAT_PART, WHAT_RUN };
 #define WHAT_SHIFT 8 /* of the class of a slab, and of how many pieces back a part's slab begins */
 
@@ -120,7 +120,7 @@ static void unclaim(struct brought *m, size_t first, size_t n) {
         rmw_and(&m->taken[at / 64], ~bits_from(at, first + n)); /* pairs with claim, for the records */
 }
 
-/* False: some are taken. Of threads that claim overlapping runs the one that begins highest goes on, so one of them
+/* False: some are taken. If threads claim overlapping runs, the one whose run begins highest goes on, so one of them
  * succeeds. */
 static bool claim(struct brought *m, size_t first, size_t n) {
     for (size_t at = first; at < first + n; at = next_word(at)) {

@@ -10,7 +10,7 @@
 /* Makes the bytes zero and returns their start, which is a page's. At least CLEAR_BY_PAGE_BYTES. */
 void *clear_pages(void *block, size_t bytes);
 
-/* Of whole words. */
+/* `bytes` is a multiple of a word's. */
 bool is_all_zero(const void *words, size_t bytes);
 /* A touch of each page: it is resident and writable afterwards. */
 void touch_pages(void *begin, size_t bytes);

@@ -146,7 +146,7 @@ bool option_parse(const struct option_entry *e, const char *s, size_t length, ui
     return end == s + length && *value >= e->min && *value <= e->max;
 }
 
-/* Of an option without a text or list beside. */
+/* The value of an option that is one word: neither a text nor a list. */
 static bool parse_word(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
     if (e->kind == OPTION_CHOICE)
         return parse_choice(e->choices, s, length, value) || parse_switch(e, s, length, value);

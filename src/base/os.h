@@ -97,7 +97,7 @@ void os_wake(_Atomic uint32_t *word);
 bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
-size_t os_data_limit(void);    /* the same of writable memory of its own */
+size_t os_data_limit(void);    /* bytes of writable memory of its own, likewise */
 /* prlimit, where libc's cannot be found. Sets errno as that does. */
 struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
@@ -180,7 +180,7 @@ uint64_t os_written(int fd);         /* bytes in a file that was just written; 0
 /* Appends what it reads there, as far as it can, by way of the buffer. */
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 int os_open_input(const char *path); /* -1 on failure */
-int os_open_file(const char *path);  /* the same of a regular file: opening it never waits, and has no other effect */
+int os_open_file(const char *path);  /* a regular file alone: opening it never waits, and has no other effect */
 /* Bytes read from this place on, fewer at the end; 0 on failure. */
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
 void os_close(int fd);

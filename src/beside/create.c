@@ -17,7 +17,7 @@
 
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-/* What threads that were made and have not begun are to run. Of one that finds no place the end is not told. */
+/* What threads that were made and have not begun are to run. If a thread finds no place here, its end is not told. */
 static struct start {
     _Atomic bool taken;
     void *(*run)(void *);

@@ -20,7 +20,7 @@
 
 enum { LEDGER_TIMED = 16 };
 
-/* Of a class; rings come behind the tiny classes, as in tunables.h. */
+/* What a class costs; rings come behind the tiny classes, as in tunables.h. */
 struct ledger_row {
     _Atomic uint64_t
         blocks; /* tiny: that entered the heap's lists, less those that left them; mid: that refills brought */

@@ -17,7 +17,7 @@
 #include "learn/ledger.h"
 #include "learn/presets.h"
 
-/* Of the last turn, for any thread and for other processes. Each word stands for itself. */
+/* What the last turn found, for any thread and for other processes. Each word stands for itself. */
 struct tuner_seen {
     _Atomic uint32_t rounds;            /* 0: nothing is rated */
     _Atomic uint32_t in_use;            /* enum preset */

@@ -10,7 +10,7 @@ static _Atomic unsigned nodes_known; /* 0: not looked at yet. The first compare-
 /* By processor. Constant once `nodes_known` is not 0; nobody reads it where there is one node. */
 static HAK_APART uint8_t node_table[PROCESSORS_MAX];
 
-/* Of most machines there is no more to know. */
+/* Most machines have none, and then there is no more to find out. */
 static bool has_second_node(void) {
     int folder = os_open_input("/sys/devices/system/node/node1");
     if (folder >= 0)

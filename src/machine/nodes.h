@@ -20,7 +20,7 @@ enum { NODES_MAX = 64, PROCESSORS_MAX = 8192 };
 /* Finds out how many nodes there are, if that is not known yet. `wanted`: acts as if the machine had that many,
  * processor N being on node N modulo their number; 0: as many as it has. */
 void nodes_init(unsigned wanted);
-unsigned nodes_count(void); /* the same for good, whatever the machine does later; 0 before nodes_init */
+unsigned nodes_count(void); /* never changes, whatever the machine does later; 0 before nodes_init */
 unsigned nodes_here(void);  /* below nodes_count(). The thread may run elsewhere by the time the caller knows */
 
 /* Reads the files, and returns how many nodes there are. Paths begin with nodes_root, "" except in tests. */

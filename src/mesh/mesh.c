@@ -173,8 +173,8 @@ static unsigned list_members(struct mesh_pass *p, uint32_t first, enum wanted wa
     return units;
 }
 
-/* The same of what is to be merged, whose mappings are counted then. If there may be no more mappings, the pages of
- * files can still be one. */
+/* Lists the members to be merged, and counts their new mappings. If there may be no more mappings, pages that are
+ * mapped from files already can still become one. */
 static unsigned choose_members(struct mesh_pass *p, uint32_t first) {
     unsigned units = list_members(p, first, GAINING);
     return units < 2 || meshed_add_mappings(new_mappings(p, 0)) ? units : list_members(p, first, MAPPED);

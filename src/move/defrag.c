@@ -11,7 +11,7 @@
 /* A question costs a few loads; with a look at the clock each time it would cost half as much again. */
 #define ASK_BEFORE_CLOCK 127
 #define SURVEY_AGE_MS 250
-/* Slots that a survey looks at: 0.1 to 0.5 ms. Of a larger heap it sees every n-th SuperSlab. */
+/* Slots that a survey looks at: 0.1 to 0.5 ms. In a larger heap it looks at every n-th SuperSlab. */
 #define SURVEY_SLOTS 16384
 /* Slabs are sorted by how full they are, in 64 steps. Those up to HALF are emptied in any case: two of them make one.
  * Those from DENSE on stay, as moving seven blocks to gain the place of one is no gain. */

@@ -34,7 +34,7 @@ static struct slab *own_dense(struct heap *h, unsigned c) {
     return NULL;
 }
 
-/* The same of those without owner, from the last one on. */
+/* Adopts a slab without owner that is not sparse, if there is one, from the place of the last one on. */
 static struct slab *offered_dense(struct heap *h, unsigned c) {
     size_t slot = h->dense[c];
     for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {

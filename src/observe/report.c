@@ -25,8 +25,8 @@ static bool find_name(struct room *room, const struct os_module *module, uintptr
 
 /* ---- which calls are the library's ---- */
 
-/* Is it one of the library's functions? Where these are linked into a program, it is known by its name: that of one
- * which programs call, or to which such a one may have jumped. A compiler may have put ".part.0" behind it. */
+/* Is it one of the library's functions? Where they are linked into a program, names tell: those of exported functions,
+ * and of functions that these may have tail-called. A compiler may have appended ".part.0". */
 static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "

@@ -18,9 +18,9 @@ void report_calls(const uintptr_t *callers, unsigned depth);
 /* One such line without the name, for a program that goes on: asks nothing of the kernel but to write. */
 void report_caller(uintptr_t caller);
 
-/* The same for a JSON document: members of an object, "pid", "process", "thread", "thread_name" and "calls"; and the
- * elements of an array of calls, each with "address", and as far as they are known "function", "function_offset",
- * "path", "offset" (as `hakmem symbolize` wants it) and "build_id". */
+/* Put the calls into a JSON document: as members of an object, "pid", "process", "thread", "thread_name" and "calls";
+ * and the elements of an array of calls, each with "address", and as far as they are known "function",
+ * "function_offset", "path", "offset" (as `hakmem symbolize` wants it) and "build_id". */
 void report_json_here(struct text *t, uintptr_t code);
 void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth);
 

@@ -217,7 +217,7 @@ static void add_heap(struct heap_figures *f, const struct heap *h) {
         f->metadata += (int64_t)resident_in(&f->pages, h, f->pages.asks ? HEAP_BYTES : h->ring_top);
 }
 
-/* Of a table with a part for each SuperSlab that was ever in use. */
+/* Resident bytes of a table that has a part for each SuperSlab ever in use. */
 static size_t table_resident(struct heap_figures *f, struct region_range table, size_t superslab_bytes) {
     size_t used = load_relaxed(&hak_region_use.superslabs) * superslab_bytes;
     return resident_in(&f->pages, table.begin, f->pages.asks ? table.bytes : min_size(table.bytes, used));
@@ -462,7 +462,7 @@ static void put_rings(struct text *t, const struct heap_figures *f) {
     text_string(t, "],");
 }
 
-/* Of tiny blocks. What is not live any more was freed; what no slow path saw, as a hit. */
+/* Frees of tiny blocks. What is not live any more was freed: as a hit, if no slow path saw it. */
 static void put_frees(struct text *t, const struct heap_figures *f) {
     uint64_t allocations = 0, live = 0, others = f->counters[COUNT_free_remote] + f->counters[COUNT_free_on_loan];
     for (unsigned c = 0; c < TINY_CLASSES; c++) {

@@ -64,8 +64,8 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
 
 /* A table's size with its guard: multiples of the largest page size there is (64 KiB). */
 static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
-/* Of the sets of one node. Those of further nodes have the shape of the first, rows of SuperSlabs included, of which no
- * page is ever touched. */
+/* The size of the sets of one node. The sets of further nodes have the shape of the first, including rows of
+ * SuperSlabs, of which no page is ever touched. */
 static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
     return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) +

@@ -66,7 +66,7 @@ bool packed_serves(const struct heap *h, size_t bytes, size_t alignment) {
 
 /* ---- finding ---- */
 
-/* Of the slot, those that can be had. */
+/* The pieces of the slot that can be had. */
 static uint64_t free_pieces(size_t slot) {
     uint64_t free = slot < load_acquire(&hak_region_use.packs) ? load_relaxed(&pack_of(slot)->free) : 0;
     return free != 0 || !superslab_may_take_slot(slot) ? free : ~(uint64_t)0;

@@ -64,8 +64,8 @@ void secure_check_free(struct secure_entry e, size_t block_bytes) {
     memset(block_word(e.block), 0, block_bytes);
 }
 
-/* The same of block `i` of a slab, of `blocks`. One that was never handed out, and may have no memory yet, is looked at
- * where it borders on one that was. */
+/* Checks block `i` of the `blocks` of a slab. A block that was never handed out may have no memory yet: it is looked at
+ * only where it borders on one that was. */
 static void check_free_in(const struct secure_span *span, uintptr_t start, unsigned i, unsigned blocks,
                           size_t block_bytes) {
     struct secure_entry e = {start + i * block_bytes, span_state(span, i)};

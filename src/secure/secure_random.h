@@ -10,7 +10,7 @@
 HAK_INLINE uint64_t *secure_random_state(struct heap *h) {
     return (uint64_t *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
 }
-/* Not for ciphers: fast. Of a heap that was seeded. */
+/* Fast, and not for ciphers. The heap was seeded. */
 HAK_INLINE uint64_t secure_next_random(struct heap *h) {
     uint64_t *state = secure_random_state(h);
     *state += 0xa0761d6478bd642f;

@@ -304,8 +304,8 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. Of an
- * arena's none stays resident, and the SuperSlab stays the arena's. */
+/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. No
+ * span of an arena stays resident, and its SuperSlab stays the arena's. */
 static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
