@@ -280,9 +280,9 @@ static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, 
     return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
 }
 
-/* Blocks of a slab: of the one that the ring was last filled from, until all its blocks are taken, then of the lowest
- * on offer. The former stays on offer meanwhile, or whoever took the offer renews it: both know what they left only by
- * the slab's word. 0: there is no such slab. */
+/* Takes blocks of a slab: the one that the ring was last filled from, until all its blocks are taken, then the lowest
+ * on offer. The former slab stays on offer meanwhile, or whoever took the offer renews it: both know only by the slab's
+ * word what they left. 0: there is no such slab. */
 static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, unsigned max, struct slab **from) {
     bool left;
     *from = ring != NULL ? ring->from : NULL;

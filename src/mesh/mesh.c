@@ -122,7 +122,7 @@ static unsigned new_mappings(struct mesh_pass *p, unsigned from) {
     return n;
 }
 
-/* Returns whether the group's pages are one. What was not held, or is let go of already, is let go of once more. */
+/* Returns whether the group's pages are one. Releasing a page twice, or one never held, is harmless. */
 static bool merge(struct mesh_pass *p) {
     unsigned held = 0, done = 0;
     while (held < p->members && os_hold_writes(&p->hold, address_of(p, p->member[held]), MESH_PAGE_BYTES))

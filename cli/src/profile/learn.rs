@@ -50,8 +50,7 @@ const PURE: f64 = 0.95;
 const MIXED: f64 = 0.5;
 /// … and if it allocates at most this many times as much: each block costs some 90 instructions more in a lane.
 const PASSING: f64 = 64.0;
-/// The most short-lived bytes that a lane holds at a time, by long-lived ones: where blocks come and go it gets holes,
-/// as the heap does.
+/// Largest ratio of short-lived to long-lived bytes in a lane: short-lived blocks leave holes.
 const LANE_SHORT_SHARE: f64 = 0.25;
 /// Sites must bring at least this part of the long-lived bytes of their sizes: what stays in the heap keeps its slabs,
 /// whose holes nothing long-lived fills any more.
