@@ -45,8 +45,8 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-/* Another process, a tracer or another thread asks for something. The word is read first: what is asked for later
- * changes it once more. */
+/* Another process, a tracer or another thread asks for something. The word is read first: a later request changes it
+ * again. */
 HAK_COLD static void do_as_asked(struct heap *h) {
     uint64_t asked = load_acquire(&hak_profile.wanted), wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted != h->purge_seen)

@@ -38,7 +38,7 @@ enum slab_place {
     PLACE_FRESH = 2,   /* the heap carves from it next */
     PLACE_OWNED = 4,   /* on the list of all slabs, which is bounded */
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
-    PLACE_DENSE = 16,  /* dense allocations of its heap come from it; not on the list of its class */
+    PLACE_DENSE = 16,  /* dense allocations of its heap come from it; its class does not list it */
 };
 
 #define OWNER_POOL ((struct heap *)0) /* no tiny slab */

@@ -1,8 +1,8 @@
 /* Tiny: blocks of at most 1 KiB, by owner lists. The hit path is in alloc.h; here is what happens when a list is empty.
  *
- *  1. The current slab's inbox: what its owner freed into it is in the list already.
- *  2. Pages of it that were purged; then another usable slab of this heap; then one on offer without owner; then the
- *     well-filled inbox of anybody's slab.
+ *  1. The current slab's inbox. What the owner freed into the slab is in the list already.
+ *  2. Purged pages of the current slab; then another usable slab of this heap; then a slab without owner that is on
+ *     offer; then the well-filled inbox of any heap's slab.
  *  3. A page's worth of blocks carved in address order from the fresh slab; then a new slab from the pool. A slab start
  *     costs no work per block.
  *  4. Before giving up: what the current slab has uncarved, and slabs that are not due for use again yet.

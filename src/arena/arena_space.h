@@ -1,8 +1,8 @@
 /* Where a heap finds slots and slabs: in the SuperSlabs of its arena, or in those of the process.
  *
- *  1. The process's SuperSlabs are found through the sets of superslab.h. Those of an arena are in none of these but
- *     SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of SuperSlabs instead;
- *     hints in the arena's record say when a walk is worth it.
+ *  1. The process's SuperSlabs are found through the sets of superslab.h. An arena's SuperSlabs are in one of these
+ *     sets alone, SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of
+ *     SuperSlabs instead; hints in the arena's record say when a walk is worth it.
  *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until
  *     the arena ends. Whoever finds it by an old hint looks at `arena` once the slot, the slab or the blocks are taken:
  *     what is taken cannot change hands.

@@ -1,4 +1,5 @@
-/* Arenas in memory that the user brings: all blocks and all that is known of them lie in it, none of it in the region.
+/* Arenas in memory that the user brings: blocks, and all that is known of them, lie in that memory, and nothing lies in
+ * the region.
  *
  *  1. The memory begins with struct brought and tables; pieces of 1 KiB follow. `taken` has a bit for each piece, and
  *     is the truth about it. A run of pieces is claimed word by word; whoever finds one taken gives back what it has

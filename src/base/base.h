@@ -58,8 +58,8 @@
 /* For the type of a variable that threads write often, or that all read at each free: no other variable is in its
  * lines. */
 #define HAK_OWN_LINES __attribute__((aligned(HAK_LINE)))
-/* For the type of a variable that is made read-only once it is filled in: it gets pages of its own, beside the others
- * such. */
+/* For the type of a variable that is made read-only once it is filled in: it gets pages of its own, next to the other
+ * variables that become read-only. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 #define HAK_AMONG_FROZEN __attribute__((section("hak_frozen")))
 

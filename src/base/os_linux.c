@@ -42,9 +42,9 @@ typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *
 
 enum { PROCESSORS_ASKED_MAX = 1024 }; /* malloc's stack is small */
 
-/* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same
- * value, and no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one
- * compare-and-swap. */
+/* What is known of the system. The atomics pair with themselves: every thread that finds something out stores the same
+ * value, and no other memory depends on the value, so relaxed accesses are enough. One compare-and-swap makes
+ * `exit_key`. */
 static struct os_state {
     /* Any thread. */
     _Atomic size_t page_bytes;   /* 0: not asked yet */

@@ -1,5 +1,5 @@
-/* libc's own allocator, which programs reach under malloc's name no more. glibc also exports it under names of its own;
- * musl does not, and a program that is linked statically has none. What it hands out lies outside the region. */
+/* libc's own allocator, which programs no longer reach by the name malloc. glibc also exports it under names of its
+ * own; musl does not, and a program that is linked statically has none. What it hands out lies outside the region. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_OS_MALLOC_H
 #define HAK_OS_MALLOC_H

@@ -1,6 +1,6 @@
 /* dlopen without RTLD_DEEPBIND; dlmopen.c does the same. A library that is opened with that flag calls libc's malloc
- * and free, whatever the program calls, so that the first block that passes between the two is freed by the wrong
- * one.
+ * and free, whatever the program calls, so the first block that passes between library and program is freed by
+ * the wrong allocator.
  *
  * The flag stays where it is harmless or meant: where the program's malloc is not this library's, in a namespace of
  * its own (which has a libc of its own, too), and with KEEP_DEEPBIND=1. */

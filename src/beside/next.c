@@ -4,7 +4,7 @@
 #include "base/os.h"
 #include "beside/other.h"
 
-/* Pair with themselves: whoever looks finds the same, and no other memory depends on it. */
+/* Pair with themselves: every thread that looks finds the same, and no other memory depends on them. */
 static _Atomic uintptr_t functions[NEXT_COUNT];
 static _Atomic bool malloc_is_own;
 

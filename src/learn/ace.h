@@ -31,9 +31,10 @@ enum { ACE_ELO = 1500, ACE_DEVIATION = 350, ACE_WIDE = 250, ACE_SURE = 60, ACE_L
 
 /* What a preset does with free slots. */
 struct ace_rule {
-    uint64_t slots, percent,
-        decay_ns; /* kept whatever is in use, and in percent of that; what is unused so long is purged */
-    bool boosts;  /* `slots` double when purged memory is wanted back three times */
+    uint64_t slots;    /* EMPTY ones that stay, however many are in use */
+    uint64_t percent;  /* of the slots in use, in addition */
+    uint64_t decay_ns; /* what stays unused so long is purged */
+    bool boosts;       /* `slots` double when purged memory is wanted back three times */
 };
 
 /* Costs in nanoseconds. */

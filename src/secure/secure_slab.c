@@ -105,8 +105,8 @@ static uint32_t taken_blocks(const struct secure_span *span, unsigned c) {
     return blocks_of(c) - free;
 }
 
-/* Whoever has reserved blocks of the slab by an old hint, without knowing that it is an arena's, has taken none yet: so
- * more are held than taken. */
+/* A thread may have reserved blocks of the slab by an old hint, unaware that the slab is an arena's. It has taken none
+ * yet: so more are held than taken. */
 bool secure_slab_drop(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (s->first_offset != 0)
