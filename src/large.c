@@ -41,6 +41,8 @@ static void check_canary(const struct slab *s) {
 static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 
 static bool is_to_be_shut(struct heap *h) {
+    if (unlikely(h->pool.is_shared)) /* nothing of it is counted in but counters, and it has no ring to wait in */
+        return false;
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
     return due && h->pool.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
 }
@@ -71,7 +73,7 @@ static bool unshut(struct slab *s) {
 #define LOOK_EVERY 16
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
-    if (resident && h->large_given++ % LOOK_EVERY == 0)
+    if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
         retain_freed_large(slab_address(s), s->bytes);
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);

@@ -59,7 +59,10 @@ static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
     }
 }
 
+/* The heap of threads without one owns nothing, or each of them would take the slab for its own. */
 void pages_look_in_turn(struct heap *h) {
+    if (PROVEN(look_shared, !!h->pool.is_shared))
+        return;
     if (!presence_has_purger() || (h->pool.arena != 0 && !h->pool.is_lane)) /* which looks at all but arenas */
         look_in_turn(h, LOOKS_AT_ONCE, TRIM_BUSY);
 }

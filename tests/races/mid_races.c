@@ -1,5 +1,6 @@
 /* Mid slabs, and the rings in front of them. */
 /* SPDX-License-Identifier: MIT */
+#include "alloc.h"
 #include "base/options.h"
 #include "kit.h"
 
@@ -188,6 +189,40 @@ static void trim_check(void) {
 }
 const struct race trim_race = {"trim", "pages of live blocks are purged", trim_setup, {trim_0, trim_1}, trim_check, 2,
                                NULL};
+
+/* ---- unborn_look: a thread for which there is no memory for a heap frees a mid block, after which a look at a slab
+ * that changed is due; a thread that has ended frees into that slab ---- */
+
+static struct slab *noted;
+static uintptr_t tiny_block[KIT_BLOCKS];
+
+static void unborn_look_setup(void) {
+    slab_setup(2);
+    noted = kit_full_slab(kit_heap[0], tiny_block);
+    for (unsigned i = 0; i < KIT_BLOCKS - 4; i++)
+        kit_free(kit_heap[0], tiny_block[i]);
+    slab_let_go(kit_heap[0], noted);
+    store_relaxed(option_word(OPT_PURGE), PURGE_AUTO);
+    store_relaxed(option_word(OPT_RETAIN_BYTES), 0); /* no slab may stay noted */
+    store_relaxed(option_word(OPT_RETAIN_PERCENT), 0);
+    kit_is_settled = kit_purge_is_granted = true;
+    hak_heap = &heap_afterlife;
+}
+static void unborn_look_0(void) { mid_give(&heap_afterlife, block[0]); }
+static void free_without_heap(struct slab *s, void *p) { kind_tiny.free_without_heap(s, p); }
+static void unborn_look_1(void) { alloc_free_in(noted, block_word(tiny_block[KIT_BLOCKS - 1]), free_without_heap); }
+static void unborn_look_check(void) {
+    kit_account(noted, 3);
+    race_expect(load_relaxed(&noted->owner) == OWNER_NONE && slab_listed(noted) == KIT_BLOCKS - 4);
+    race_saw(0);
+}
+const struct race unborn_look_race = {"unborn_look",
+                                      "two threads without a heap own the same slab",
+                                      unborn_look_setup,
+                                      {unborn_look_0, unborn_look_1},
+                                      unborn_look_check,
+                                      1,
+                                      NULL};
 
 /* ---- rings: a thread uses its ring while the purger empties it ---- */
 

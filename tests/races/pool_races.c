@@ -234,13 +234,20 @@ static void changed_check(void) {
 const struct race changed_race = {
     "changed", "free pages of a slab stay for good", changed_setup, {changed_0, changed_1}, changed_check, 2, NULL};
 
-/* ---- unborn: two threads for which there is no memory for a heap free large blocks ---- */
+/* ---- unborn: two threads for which there is no memory for a heap free large blocks, when the first blocks of the
+ * process have been shut ---- */
 
 static void *large[2];
 
 static void unborn_setup(void) {
     bool zero;
     kit_setup();
+    kit_purge_is_granted = true;
+    store_relaxed(option_word(OPT_PURGE), PURGE_AUTO);
+    for (unsigned i = 0; i < 4; i++) {
+        large[0] = kind_large.malloc(kit_heap[0], (2 + i) * SLOT_BYTES, 1, &zero);
+        kind_large.free(kit_heap[0], slab_at_offset((uintptr_t)large[0] - hak_region.base), large[0]);
+    }
     for (unsigned i = 0; i < 2; i++)
         large[i] = kind_large.malloc(kit_heap[0], 2 * SLOT_BYTES, 1, &zero);
     __real_retain_settle(&kit_heap[0]->pool);

@@ -35,6 +35,7 @@ X(refill) \
 X(next_life_long) \
 X(late_offer) \
 X(trim) \
+X(unborn_look) \
 X(rings) \
 X(mid_rings) \
 X(same_moment) \

@@ -89,6 +89,7 @@ X(let_go_held,   twice,   spans) \
 X(let_go_held,   relaxed, spans) \
 X(offer_class,   no,      offer) \
 X(unlist_first,  no,      half_listed) \
+X(look_shared,   no,      unborn_look) \
 X(held_mid,      no,      arena_mid) \
 X(count_look,    no,      arena_cached) \
 X(reserve_mine,  yes,     arena_secure) \
