@@ -377,8 +377,6 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         slab_unlist(h, s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
-    if (changed)
-        superslab_note_changed(slot);
     for (;;) {
         store_relaxed(&s->place, 0);
         if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
@@ -390,6 +388,8 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
+            if (changed) /* a look that came before would have forgotten it, and found an owner */
+                superslab_note_changed(slot);
             if (usable)
                 superslab_offer(slot, c);
             return;

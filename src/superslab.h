@@ -166,10 +166,12 @@ HAK_INLINE bool superslab_had_slab(size_t slot) {
 
 /* ---- slabs that changed ---- */
 
-/* Notes that the slab at `slot` changed: it may have got whole free pages (pages.h). A hint. */
+/* Notes that the slab at `slot` changed, after the change: it may have got whole free pages (pages.h). A hint. The
+ * load pairs with a look, which forgets the bit and then reads whether it may have the slab: one sees the other. */
 void superslab_note_changed_anew(size_t slot);
 HAK_INLINE void superslab_note_changed(size_t slot) {
-    if (!(load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->changed) >> slot % SUPERSLAB_SLOTS & 1))
+    _Atomic uint32_t *changed = &superslab_at(slot / SUPERSLAB_SLOTS)->changed;
+    if (!(PROVEN(note_look, load_seq(changed)) >> slot % SUPERSLAB_SLOTS & 1))
         superslab_note_changed_anew(slot);
 }
 /* Forgets that of these slots. */

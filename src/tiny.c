@@ -422,7 +422,7 @@ static bool may_pay(const struct slab *s, enum trim how) {
 }
 
 static size_t tiny_trim_slab(struct heap *h, struct slab *s, enum trim how) {
-    struct heap *owner = load_relaxed(&s->owner);
+    struct heap *owner = load_seq(&s->owner); /* pairs with superslab_note_changed */
     if (owner == h)
         return slab_is(s, PLACE_OWNED) ? pages_trim(s, how) : 0;
     if (owner != OWNER_NONE || !may_pay(s, how) || !slab_adopt(h, s))

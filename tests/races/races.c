@@ -8,6 +8,7 @@
 X(litmus) \
 X(adopt) \
 X(let_go) \
+X(noted) \
 X(last) \
 X(last_long) \
 X(exit) \

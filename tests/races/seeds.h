@@ -43,6 +43,7 @@ X(lazy_end,      no,      lazy) \
 X(lazy_claim,    yes,     lazy) \
 X(lazy_look,     no,      lazy_hint) \
 X(changed_look,  no,      changed) \
+X(note_look,     relaxed, noted) \
 X(give,          relaxed, pool) \
 X(hint_look,     no,      pool) \
 X(take,          relaxed, cache) \

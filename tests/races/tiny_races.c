@@ -2,6 +2,7 @@
  * threads that allocated everything, and does nothing more. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
+#include "pages.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
 
@@ -62,6 +63,25 @@ static void let_go_check(void) {
     race_saw(got_of_slab());
 }
 const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_go_1, let_go_2}, let_go_check, 2, NULL};
+
+/* ---- noted: the purger looks at the slab, which was noted to have changed before, while its owner lets go of it
+ * ---- */
+
+static void noted_setup(void) {
+    owned_setup(4);
+    kit_purge_is_granted = true;
+    superslab_note_changed(slot_of(slab));
+    store_relaxed(&slab->idle_looks, 1);
+}
+static void noted_1(void) { pages_look(kit_heap[3]); }
+static void noted_check(void) {
+    size_t slot = slot_of(slab);
+    uint32_t changed = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->changed);
+    race_expect(slab_purged(slab) != 0 || (changed >> slot % SUPERSLAB_SLOTS & 1));
+    race_saw(slab_purged(slab) != 0);
+}
+const struct race noted_race = {
+    "noted", "free pages of a slab stay for long", noted_setup, {let_go_0, noted_1}, noted_check, 2, NULL};
 
 /* ---- last: as before, and the two allocated blocks come back; the slot must go back to the pool ---- */
 
