@@ -442,12 +442,13 @@ static size_t tiny_trim(struct heap *h, struct superslab_range in, bool all) {
     return 0;
 }
 
-/* The end of an arena takes the slab from whatever heap of the arena has it. */
+/* The end of an arena takes the slab from whatever heap of the arena has it. It is the pool's if a thread outside gives
+ * the slot back (slab_release). */
 static bool tiny_drop(struct heap *h, struct slab *s) {
     (void)h;
     struct heap *owner = load_acquire(&s->owner);
     if (owner == OWNER_NONE ? !rmw_cas(&s->owner, &owner, OWNER_POOL)
-                            : !heap_is_of_arena(owner)) /* pairs with slab_adopt */
+                            : owner == OWNER_POOL || !heap_is_of_arena(owner)) /* pairs with slab_adopt */
         return false;
     pages_forget(s);
     store_relaxed(&s->owner, OWNER_POOL);

@@ -73,10 +73,11 @@ static void leave_slab(struct slab *s, unsigned slots) {
 }
 
 /* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its
- * blocks out. */
-static unsigned drop_slab(struct heap *h, struct slab *s) {
-    unsigned tier = slab_tier(s), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
-    if (kind_of(s)->drop != NULL && !kind_of(s)->drop(h, s)) {
+ * blocks out. `kind`: what the record said. By now it may say that the slot is free: a thread outside gives the slot
+ * back, and `drop` tells. */
+static unsigned drop_slab(struct heap *h, struct slab *s, uint8_t kind) {
+    unsigned tier = kind & (KIND_IN_ARENA - 1), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
+    if (kinds[tier]->drop != NULL && !kinds[tier]->drop(h, s)) {
         leave_slab(s, slots);
         return 0;
     }
@@ -91,7 +92,8 @@ static uint32_t drop_slabs(struct heap *h, size_t superslab) {
     uint32_t mask = 0;
     for (unsigned i = 0; i < SUPERSLAB_SLOTS;) {
         struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
-        unsigned slots = slab_kind(s) >= KIND_IN_ARENA ? drop_slab(h, s) : 0;
+        uint8_t kind = slab_kind(s);
+        unsigned slots = kind >= KIND_IN_ARENA ? drop_slab(h, s, kind) : 0;
         mask |= (uint32_t)(low_bits(slots) << i);
         i += slots != 0 ? slots : 1;
     }

@@ -84,6 +84,29 @@ const struct race arena_tiny_race = {"arena_tiny",
                                      2,
                                      NULL};
 
+/* ---- arena_emptied: the same, when all blocks that were out wait in the inbox, so that the thread that trims gives
+ * the slot back ---- */
+
+static void arena_emptied_setup(void) {
+    arena_tiny_setup();
+    for (unsigned i = 0; i < 2; i++)
+        inbox_push_one(slab, (uintptr_t)block[i]);
+}
+static void arena_emptied_check(void) {
+    size_t superslab = slot_of(slab) / SUPERSLAB_SLOTS;
+    race_expect(superslab_arena(superslab) == 0 && slab_kind(slab) == KIND_FREE && !is_active(slab));
+    race_expect(load_relaxed(&slab->owner) == OWNER_POOL);
+    kit_check_hints(superslab);
+    race_saw(0);
+}
+const struct race arena_emptied_race = {"arena_emptied",
+                                        "the end of an arena ends the program",
+                                        arena_emptied_setup,
+                                        {arena_tiny_0, arena_ends},
+                                        arena_emptied_check,
+                                        1,
+                                        NULL};
+
 /* ---- arena_cursor: the cursor over sparse slabs finds the same slab ---- */
 
 static bool kept;

@@ -65,6 +65,7 @@ X(offer) \
 X(half_listed) \
 X(arena_mid) \
 X(arena_tiny) \
+X(arena_emptied) \
 X(arena_cursor) \
 X(arena_sent) \
 X(arena_inbox) \
