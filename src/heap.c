@@ -113,7 +113,9 @@ static struct heap *make_heap(void) {
     h->number = number;
     store_relaxed(&h->in_use, true);
     set_up(h);
-    store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0);
+    /* The purger may be parked, and has watched the heaps that there were. */
+    uint8_t sampling = option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0;
+    PROVEN(born_watched, store_relaxed(&h->caches_flags, CACHES_WATCHED | sampling));
     struct heap *head = load_relaxed(&heap_newest_made);
     do
         h->next = head;

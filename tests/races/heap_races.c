@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "presence.h"
+#include "ring.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
 
@@ -154,6 +155,40 @@ static void lend_check(void) {
     race_saw(holder == NULL ? 0 : is_on_loan() ? 1 : 2);
 }
 const struct race lend_race = {"lend", LOSES, lend_setup, {lend_0, lend_1}, lend_check, 2, NULL};
+
+/* ---- watched: the purger is about to park, and looks whether anybody's caches hold something; a thread is born and
+ * puts a block into its ring ---- */
+
+static void *mid_block;
+static bool hold;
+
+static void watched_setup(void) {
+    bool zero;
+    kit_setup();
+    mid_block = kind_mid.malloc(kit_heap[0], 8 * KIB, 1, &zero);
+    rings_empty(kit_heap[0]);
+    hak_heap = &heap_before_birth;
+    store_relaxed(&hak_presence.gathered, false);
+}
+/* As caches_hold_blocks. */
+static void watched_0(void) {
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        caches_watch(h);
+    race_fence_threads();
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        hold |= rings_use(h) != 0;
+}
+static void watched_1(void) {
+    kind_mid.free(thread_enter(), slab_at_offset((uintptr_t)mid_block - hak_region.base), mid_block);
+}
+static void watched_check(void) {
+    race_expect(hold || load_relaxed(&hak_presence.gathered));
+    race_saw(hold);
+}
+const struct race watched_race = {"watched",     "what a thread leaves in its ring stays there while it sleeps",
+                                  watched_setup, {watched_0, watched_1},
+                                  watched_check, 2,
+                                  NULL};
 
 /* ---- birth: a thread is born and ends, another is born, and the purger walks the heaps ---- */
 

@@ -52,6 +52,7 @@ X(meshed) \
 X(mesh_hold) \
 X(mesh_reuse) \
 X(mesh_next) \
+X(watched) \
 X(birth) \
 X(borrow) \
 X(forked) \

@@ -76,6 +76,7 @@ X(mesh_claim,    relaxed, mesh_hold) \
 X(mesh_claim,    split,   mesh_hold) \
 X(mesh_same,     yes,     mesh_reuse) \
 X(mesh_closed,   no,      mesh_next) \
+X(born_watched,  no,      watched) \
 X(take_idle,     split,   birth) \
 X(put_idle,      late,    birth) \
 X(newest,        relaxed, birth) \
