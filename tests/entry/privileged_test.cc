@@ -55,8 +55,7 @@ const std::vector<std::string> kEnvironment = {"HAKMEM_RETAIN_BYTES=777", "MALLO
 TEST(Privileged, AnOrdinaryProgramReadsBoth) {
     Outcome outcome = run_self({"--show"}, kEnvironment);
     EXPECT_EQ(outcome.out, "0 1 777 40\n");
-    EXPECT_EQ(outcome.err.rfind("hakmem: HAKMEM_XYZZY=1: no such option", 0), 0u)
-        << outcome.describe();
+    EXPECT_EQ(outcome.err.rfind("hakmem: HAKMEM_XYZZY=1: no such option", 0), 0u) << outcome.describe();
     EXPECT_EQ(run_self({"--show"}).out, "0 1 123456 40\n");
 }
 
