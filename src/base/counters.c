@@ -9,7 +9,7 @@ const char *const counter_names[COUNTER_COUNT] = {
 #undef COUNTER_NAME
 };
 const char *const counter_help[COUNTER_COUNT] = {
-#define COUNTER_HELP(name, help) help,
+#define COUNTER_HELP(name, help) (help), /* parentheses: a row may be several literals */
     COUNTERS(COUNTER_HELP)
 #undef COUNTER_HELP
 };
