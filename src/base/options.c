@@ -1,5 +1,5 @@
-/* The parser and printer of the options table. What an option does is known here of two alone: the list is that of
- * MID_RING_BLOCKS, and SUPERSLAB=0 depends on libc.
+/* The parser and printer of the options table. What an option does is known here of three alone: the list is that of
+ * MID_RING_BLOCKS, SUPERSLAB=0 depends on libc, and GUARD_SAMPLE_BYTES=1 is taken for a switch.
  *
  * What cannot be read is answered with one line that says what can.
  *
@@ -263,13 +263,20 @@ static uint64_t from_environment, were_set;
 bool option_is_from_environment(enum option o) { return from_environment >> o & 1; }
 bool option_was_set(enum option o) { return were_set >> o & 1; }
 
-/* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */
-static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
+/* Whoever takes it for a switch gets all blocks guarded, as far as there is room, which is full at once. */
+static bool is_hardly_meant(enum option o) { return o == OPT_GUARD_SAMPLE_BYTES && option(o) == 1; }
+
+/* A setting NAME=VALUE from the environment or from hak_options. True if it cannot be read, or is hardly meant: then, unless
+ * `was_told`, a line repeats the name as the user wrote it. */
+static bool apply_setting(const char *name, size_t name_length, const char *value, size_t value_length, bool was_told) {
     enum option o = find_option(name, name_length);
     if (o < OPTION_COUNT && parse_value(o, value, value_length)) {
         were_set |= (uint64_t)1 << o;
-        return;
+        if (!is_hardly_meant(o))
+            return false;
     }
+    if (was_told)
+        return true;
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: ");
     text_printable(&line, name, name_length);
@@ -281,6 +288,10 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
         if (guess != OPTION_COUNT)
             text_format(&line, ", did you mean %s?", option_name(guess));
         text_string(&line, " (HAKMEM_HELP=1 lists them); ignored\n");
+    } else if (is_hardly_meant(o)) {
+        text_string(&line,
+                    ": not a switch, but the bytes between two samples: 1g costs nothing in production, 4k finds "
+                    "what can be reproduced\n");
     } else {
         text_string(&line, ": expected ");
         describe_values(&line, &option_table[o]);
@@ -291,6 +302,7 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
         text_string(&line, "\n");
     }
     text_flush(&line);
+    return true;
 }
 
 static void apply_compiled_in(const char *settings) {
@@ -298,9 +310,9 @@ static void apply_compiled_in(const char *settings) {
         size_t length = strcspn(settings, ", \n");
         size_t name = strcspn(settings, "=, \n");
         if (name < length)
-            apply_setting(settings, name, settings + name + 1, length - name - 1);
+            apply_setting(settings, name, settings + name + 1, length - name - 1, false);
         else if (length > 0)
-            apply_setting(settings, length, "", 0);
+            apply_setting(settings, length, "", 0, false);
         settings += length;
         settings += strspn(settings, ", \n");
     }
@@ -342,6 +354,10 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
+/* The processes that this one starts inherit its environment, and a line for each of a build's thousand compilers helps nobody:
+ * what a line was printed for begins like this from then on, which means the same. */
+static const char told_as[] = {'h', 'A'};
+
 static void apply_environment(char **environment) {
     for (char **entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
@@ -349,7 +365,10 @@ static void apply_environment(char **environment) {
         if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry)) {
             enum option o = find_option(*entry, length);
             from_environment |= (uint64_t)(o < OPTION_COUNT) << o % OPTION_COUNT;
-            apply_setting(*entry, length, equals + 1, strlen(equals + 1));
+            bool was_told = memcmp(*entry, told_as, sizeof told_as) == 0;
+            if (apply_setting(*entry, length, equals + 1, strlen(equals + 1), was_told) && !was_told &&
+                os_is_from_start(*entry))
+                memcpy(*entry, told_as, sizeof told_as);
         }
     }
 }
@@ -431,21 +450,38 @@ int option_parse_live(const char *name, size_t name_length, const char *value, s
     return parse_word(e, value, length, &v->value) ? 0 : EINVAL;
 }
 
+enum { HELP_COLUMNS = 80, HELP_INDENT = 6 };
+
+/* The words of `s`, line by line. */
+static void put_wrapped(struct text *t, const char *s) {
+    size_t column = HELP_COLUMNS;
+    while (*s != '\0') {
+        size_t length = strcspn(s, " ");
+        bool fits = column + 1 + length <= HELP_COLUMNS;
+        if (!fits)
+            text_string(t, "\n     ");
+        column = (fits ? column : HELP_INDENT - 1) + 1 + length;
+        text_string(t, " ");
+        text_put(t, s, length);
+        s += length + (s[length] == ' ');
+    }
+    text_string(t, "\n");
+}
+
 void options_print_help(int fd) {
     TEXT_TO_FD(t, fd, 1024);
-    text_string(&t, "HAKMEM options, their values and defaults. live: can be changed while the program runs.\n");
+    text_string(&t, "HAKMEM's options, those first that are set most often. live: can be changed while the program\n"
+                    "runs. docs/options.md has them as a table.\n");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         const struct option_entry *e = &option_table[o];
-        text_flush(&t);
-        text_format(&t, "  HAKMEM_%s", e->name);
-        text_pad(&t, 0, 32);
-        size_t column = t.length;
+        text_format(&t, "\n  HAKMEM_%s: ", e->name);
         describe_values(&t, e);
-        text_pad(&t, column, 28);
-        column = t.length;
-        put_value(&t, e, e->initial);
-        text_pad(&t, column, 11);
-        text_format(&t, "%s%s\n", e->when == LIVE ? "live  " : "start ", e->help);
+        if (e->kind != OPTION_TEXT) {
+            text_string(&t, "; default ");
+            put_value(&t, e, e->initial);
+        }
+        text_string(&t, e->when == LIVE ? "; live" : "");
+        put_wrapped(&t, e->help);
     }
     text_flush(&t);
 }

@@ -33,57 +33,25 @@ enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 #define OPTION_UNLIMITED ((uint64_t)INT64_MAX)
 
 // clang-format off
-/* X(name, kind, when, default, min, max, choices, help) */
+/* X(name, kind, when, default, min, max, choices, help): by use, what is set most often first. */
 #define OPTIONS(X) \
-X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", \
-  "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS and in qemu's user " \
-  "mode") \
-X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", \
-  "0 leaves all blocks to libc's own allocator, but not those of arenas, so that a program can be run with HAKMEM " \
-  "and without; statistics, profiles, limits and checks do not see them then. Where libc has no allocator beside " \
-  "(musl, static programs), and with SECURE=1, a line says that the switch is ignored") \
-X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
-X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
-X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", \
-  "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
+X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
+X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
+X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", \
+  "file for the statistics instead of the standard error; %p becomes the process ID; a name without %p gets it " \
+  "appended; implies STATS=1") \
 X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", \
   "when EMPTY slots go back to the system: never keeps all that the SS_CACHE limits allow; lazy gives what auto " \
   "would, but the system takes it only when it needs memory; auto keeps RETAIN_BYTES plus RETAIN_PERCENT; eager " \
   "keeps nothing, at one system call for each slot") \
-X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", \
-  "size of the EMPTY slots that PURGE=auto keeps, however little is live") \
 X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", \
   "EMPTY slots that PURGE=auto keeps in addition, in percent of the slots in use") \
+X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", \
+  "size of the EMPTY slots that PURGE=auto keeps, however little is live") \
 X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", \
   "milliseconds after which unused EMPTY slots go back in every mode except PURGE=never") \
-X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", \
-  "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
 X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", \
   "use of huge pages; auto uses them where the heap is so large that they waste little") \
-X(HUGE_PAGES_FROM, BYTES,  START, 16 * MIB, 0, 1 * TIB, "", \
-  "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
-X(NUMA,            CHOICE, START, NUMA_AUTO, 0, 3, "off|auto|2|4", \
-  "auto gives each thread memory of the NUMA node on which it runs, if the machine has several and the program was " \
-  "started without a memory policy (numactl); off shares all memory among all threads; 2 and 4 act as if the machine " \
-  "had two or four nodes, processor N being on node N modulo 2 or 4, which shows on any machine what nodes cost") \
-X(MESH,            NUMBER, LIVE,  0, 0, 1, "", \
-  "1 lets sparse slabs of blocks up to 1 KiB share pages when memory goes back (malloc_trim, an idle program, a heap " \
-  "that grows); an experiment: see docs/compaction.md for what the program must not do") \
-X(POPULATE,        NUMBER, LIVE,  0, 0, 1, "", "1 touches all pages of a new slot at once when a size class grows") \
-X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", \
-  "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \
-X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
-X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", \
-  "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for " \
-  "blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
-X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", \
-  "maximum number of blocks in a ring of large blocks, or 0 to leave that to RING_BYTES") \
-X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", \
-  "maximum size of the blocks in all rings of a thread; less if many threads share RING_BYTES_TOTAL") \
-X(RING_BYTES_TOTAL, BYTES, LIVE,  0, 0, 1 * TIB, "", \
-  "maximum size of the blocks in the rings of all threads together, of which each thread has an equal part, but at " \
-  "least 128 KiB; 0 for RING_BYTES times the number of processors that the program may use, or times 8 if these are " \
-  "fewer") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", \
   "maximum size of the heap, 0 for none; if a request still exceeds the limit after all free memory has gone back, " \
   "the request returns NULL with ENOMEM. The size is exact: slots in use or EMPTY, their tables and 64 KiB for each " \
@@ -94,14 +62,6 @@ X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", \
 X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", \
   "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; named as DUMP_SIGNAL says; " \
   "implies PROFILE=1") \
-X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", \
-  "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; " \
-  "0 ignores the cgroup") \
-X(PRESSURE,        NUMBER, LIVE,  0, 0, 100, "", \
-  "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in " \
-  "which something waited for memory (PSI of the cgroup, else of the machine), 10 for example; 0 for never. The " \
-  "purger then opens files of the kernel, also those with the cgroup's limit: not for programs that enter a sandbox " \
-  "(seccomp)") \
 X(ON_ERROR,        CHOICE, START, ON_ERROR_AUTO, 0, 4, "auto|abort|warn|ignore|report", \
   "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and " \
   "the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; " \
@@ -111,29 +71,32 @@ X(ON_ERROR,        CHOICE, START, ON_ERROR_AUTO, 0, 4, "auto|abort|warn|ignore|r
 X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", \
   "file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets " \
   "it appended; implies ON_ERROR=report") \
+X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", \
+  "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before the program's own handler runs, whenever " \
+  "that was set; at most 16 times") \
+X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", \
+  "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the " \
+  "program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; " \
+  "not with SECURE=1") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", \
   "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, " \
   "quarantine, random placement, guard pages; see docs/secure.md") \
-X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", \
-  "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
 X(SECURE_STACKS,   NUMBER, START, 0, 0, 1, "", \
   "with SECURE=1, 1 keeps the stacks that last allocated and freed each block, for reports of errors; see " \
   "docs/secure.md for what that costs") \
-X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
-X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", \
-  "file for the statistics instead of the standard error; %p becomes the process ID; a name without %p gets it " \
-  "appended; implies STATS=1") \
+X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", \
+  "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", \
   "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
+X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", \
+  "file for the heap profile at exit and on SIGTERM, for `hakmem flame`; %p becomes the process ID; a name without " \
+  "%p gets it appended; implies PROFILE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", \
   "mean bytes between two samples; a new value counts when the profile starts again") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", \
   "approximate maximum number of samples per second in each thread; at the maximum, samples become rarer and each " \
   "counts for more; 0 for none") \
 X(PROFILE_PYTHON,  NUMBER, LIVE,  1, 0, 1, "", "0 leaves Python's functions out of the heap profile's stacks") \
-X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", \
-  "file for the heap profile at exit and on SIGTERM, for `hakmem flame`; %p becomes the process ID; a name without " \
-  "%p gets it appended; implies PROFILE=1") \
 X(DUMP_SIGNAL,     NUMBER, START, 0, 0, 64, "", \
   "signal on which the heap profile is written to PROFILE_FILE (or hakmem.%p.%n.heap), and with STATS=1 the " \
   "statistics to STATS_FILE; 0 for none. %p becomes the process ID and %n the number of the dump; a name without " \
@@ -150,13 +113,19 @@ X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", \
   "minimum number of milliseconds between two dumps for DUMP_GROWTH_BYTES or DUMP_PEAK") \
 X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", \
   "total size of the process's dumps after which no more are written; files at exit do not count") \
-X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", \
-  "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the " \
-  "program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; " \
-  "not with SECURE=1") \
-X(TUNE,            TEXT,   START, 0, 0, 0, "", \
-  "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one " \
-  "size of blocks; docs/tunables.md lists them") \
+X(INSPECT,         NUMBER, START, 0, 0, 1, "", \
+  "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids " \
+  "that") \
+X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", \
+  "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; " \
+  "0 ignores the cgroup") \
+X(PRESSURE,        NUMBER, LIVE,  0, 0, 100, "", \
+  "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in " \
+  "which something waited for memory (PSI of the cgroup, else of the machine), 10 for example; 0 for never. The " \
+  "purger then opens files of the kernel, also those with the cgroup's limit: not for programs that enter a sandbox " \
+  "(seccomp)") \
+X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", \
+  "named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", \
   "file that says for call sites of malloc how long their blocks live, and sets tunables and options; `hakmem learn` " \
   "and `hakmem tune` write such files; see docs/sites.md. Not with SECURE=1") \
@@ -166,15 +135,46 @@ X(ACE,             CHOICE, LIVE,  ACE_OFF, 0, 2, "0|observe|on", \
   "docs/ace.md") \
 X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", \
   "what memory is worth to ACE: 1 GiB that is kept for one second counts like 30 ms of CPU time, 300 ms, or 3 s") \
-X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", \
-  "named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
-X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
-X(INSPECT,         NUMBER, START, 0, 0, 1, "", \
-  "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids " \
-  "that") \
-X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", \
-  "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before the program's own handler runs, whenever " \
-  "that was set; at most 16 times") \
+X(TUNE,            TEXT,   START, 0, 0, 0, "", \
+  "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one " \
+  "size of blocks; docs/tunables.md lists them") \
+X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", \
+  "maximum size of the blocks in all rings of a thread; less if many threads share RING_BYTES_TOTAL") \
+X(RING_BYTES_TOTAL, BYTES, LIVE,  0, 0, 1 * TIB, "", \
+  "maximum size of the blocks in the rings of all threads together, of which each thread has an equal part, but at " \
+  "least 128 KiB; 0 for RING_BYTES times the number of processors that the program may use, or times 8 if these are " \
+  "fewer") \
+X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", \
+  "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for " \
+  "blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
+X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", \
+  "maximum number of blocks in a ring of large blocks, or 0 to leave that to RING_BYTES") \
+X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
+X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
+X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", \
+  "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
+X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", \
+  "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
+X(HUGE_PAGES_FROM, BYTES,  START, 16 * MIB, 0, 1 * TIB, "", \
+  "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
+X(NUMA,            CHOICE, START, NUMA_AUTO, 0, 3, "off|auto|2|4", \
+  "auto gives each thread memory of the NUMA node on which it runs, if the machine has several and the program was " \
+  "started without a memory policy (numactl); off shares all memory among all threads; 2 and 4 act as if the machine " \
+  "had two or four nodes, processor N being on node N modulo 2 or 4, which shows on any machine what nodes cost") \
+X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", \
+  "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \
+X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
+X(POPULATE,        NUMBER, LIVE,  0, 0, 1, "", "1 touches all pages of a new slot at once when a size class grows") \
+X(MESH,            NUMBER, LIVE,  0, 0, 1, "", \
+  "1 lets sparse slabs of blocks up to 1 KiB share pages when memory goes back (malloc_trim, an idle program, a heap " \
+  "that grows); an experiment: see docs/compaction.md for what the program must not do") \
+X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", \
+  "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS and in qemu's user " \
+  "mode") \
+X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", \
+  "0 leaves all blocks to libc's own allocator, but not those of arenas, so that a program can be run with HAKMEM " \
+  "and without; statistics, profiles, limits and checks do not see them then. Where libc has no allocator beside " \
+  "(musl, static programs), and with SECURE=1, a line says that the switch is ignored") \
 X(KEEP_DEEPBIND,   NUMBER, START, 0, 0, 1, "", \
   "1 leaves RTLD_DEEPBIND in calls of dlopen; by default the library takes the flag away, because a library that is " \
   "opened with it has libc's malloc and free instead of the program's (CRASH_LOG=1 prints a line)") \

@@ -114,9 +114,10 @@ char **os_environment(void); /* also before libc has started; NULL: not to be ha
 /* qemu's user mode runs the program. It keeps a few bytes for each page that is mapped, accessible or not. Asked first
  * before the program may have changed its environment. No system call. */
 bool os_is_emulated(void);
-bool os_is_in_valgrind(void); /* makes no system call */
-bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);    /* the kernel's number of this process; asked once, if there is a place for it */
+bool os_is_in_valgrind(void);         /* makes no system call */
+bool os_is_from_start(const char *s); /* one of the strings that the kernel put on the stack: it may be written */
+bool os_is_privileged(void);          /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);            /* the kernel's number of this process; asked once, if there is a place for it */
 /* Where os_process keeps the number, from now on: a fork's child must find zero there. */
 void os_keep_process(_Atomic uint32_t *number);
 bool os_is_vforked(void); /* this is a process of its own, in the memory of the one that os_process names */

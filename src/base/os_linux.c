@@ -304,4 +304,8 @@ bool os_is_in_valgrind(void) {
     return answer != 0;
 }
 
+/* They lie between the random bytes and the program's name. */
+bool os_is_from_start(const char *s) {
+    return (uintptr_t)s > getauxval(AT_RANDOM) && (uintptr_t)s < getauxval(AT_EXECFN) && getauxval(AT_RANDOM) != 0;
+}
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }

@@ -19,15 +19,21 @@ static bool find_stack(const void *p, enum stack_event event, struct stack_taken
     return guard_stack(p, event, stack) || secure_trace_find(p, event, stack);
 }
 
-static void say_who(const void *p, bool ends) {
+static bool is_double_free(const char *line) { return strstr(line, ": double free of ") != NULL; }
+
+static void say_who(const char *line, const void *p, bool ends) {
     struct stack_taken stack;
+    bool is_known = false;
     for (unsigned event = 0; event < STACK_EVENTS; event++)
         if (find_stack(p, (enum stack_event)event, &stack)) {
             text_line("hakmem: %s by thread %u:", event_names[event], (uint64_t)stack.thread);
             report_calls(stack.callers, stack.depth);
+            is_known = true;
         }
     if (ends && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
         text_line("hakmem:   HAKMEM_SECURE_STACKS=1 shows who allocated and freed the block");
+    else if (ends && !is_known && !option(OPT_SECURE) && is_double_free(line))
+        text_line("hakmem:   HAKMEM_SECURE=1 with HAKMEM_SECURE_STACKS=1 shows who freed it first");
 }
 
 static void put_who(struct text *t, const void *p) {
@@ -81,7 +87,7 @@ void error_explain(const char *line, const void *p, bool ends, const void *calle
         report_here(0);
     else if (caller != NULL)
         report_caller((uintptr_t)caller);
-    say_who(p, ends);
+    say_who(line, p, ends);
     if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
         error_write(line, p, 0);
 }
@@ -93,7 +99,7 @@ bool error_explain_fault(const void *address, const char *access, uintptr_t code
     line_buffer[min_size(line.length, sizeof line_buffer - 1)] = '\0';
     text_line("%s", line_buffer);
     report_here(code);
-    say_who(address, false);
+    say_who(line_buffer, address, false);
     if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
         error_write(line_buffer, address, code);
     return true;

@@ -131,7 +131,7 @@ const BadProgram kPrograms[] = {
     {"sized_free", sized_free, 2000, "free of 0x[0-9a-f]+ with size 2001 \\(#-byte block\\)", false, "sized_free"},
 };
 
-const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1", "HAKMEM_ON_ERROR=abort"};
+const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=2", "HAKMEM_ON_ERROR=abort"};
 
 /* Whether a line of the report names the function, with its file, and none a function of the library that programs
  * call. */
@@ -225,7 +225,7 @@ TEST(Guard, SoundProgramsRun) {
     Outcome outcome = run_self({"more"}, kGuardAll);
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err, "");
-    outcome = run_self({"more"}, {"HAKMEM_GUARD_SAMPLE_BYTES=1", "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=1"});
+    outcome = run_self({"more"}, {"HAKMEM_GUARD_SAMPLE_BYTES=2", "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=1"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 

@@ -228,6 +228,32 @@ TEST(Options, NearlyRightNamesAreAcceptedOrSuggested) {
     }
 }
 
+/* If it fails, a build prints a line for each compiler that it starts. */
+TEST(Options, AWrongSettingIsToldOnceForATreeOfProcesses) {
+    const std::vector<std::pair<std::string, std::string>> settings{{"HAKMEM_XYZZY=1", "no such option"},
+                                                                    {"hakmem_xyzzy=1", "no such option"},
+                                                                    {"HAKMEM_PURGE=sometimes", "expected never"},
+                                                                    {"HAKMEM_GUARD_SAMPLE_BYTES=1", "not a switch"}};
+    for (auto &[setting, line] : settings) {
+        Outcome outcome = run_self({"--run-option-printer", "PURGE"}, {setting});
+        EXPECT_EQ(outcome.out, "auto\nauto\n") << outcome.describe();
+        size_t at = outcome.err.find(line);
+        ASSERT_NE(at, std::string::npos) << outcome.describe();
+        EXPECT_EQ(outcome.err.find(line, at + 1), std::string::npos) << outcome.describe();
+    }
+}
+
+/* What cannot be read in a narrow terminal is not read. */
+TEST(Options, TheHelpIsWrappedAndHasEveryOption) {
+    Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_HELP=1"});
+    for (unsigned i = 0; i < inside_options; i++)
+        EXPECT_NE(outcome.err.find(std::string("\n  HAKMEM_") + inside_option_at(i).name + ": "), std::string::npos);
+    for (auto &line : lines_of(outcome.err))
+        EXPECT_LE(line.size(), 100u) << line;
+    EXPECT_NE(outcome.err.find("|producer-consumer; default balanced\n      policy to start with"), std::string::npos);
+    EXPECT_LT(outcome.err.find("HAKMEM_STATS:"), outcome.err.find("HAKMEM_REGION_BYTES:")) << "by use";
+}
+
 /* Else a file that the user names is never written, and nothing says why. */
 TEST(Options, AFileThatIsNamedIsToBeWritten) {
     auto value = [](const char *name, const std::vector<std::string> &env) {
@@ -403,6 +429,16 @@ int main(int argc, char **argv) {
     if (early || (argc == 3 && strcmp(argv[1], "--print-option") == 0)) {
         puts(get(argv[2]).c_str());
         return 0;
+    }
+    if (argc == 3 &&
+        strcmp(argv[1], "--run-option-printer") == 0) { /* prints it, and so does a process that it starts */
+        puts(get(argv[2]).c_str());
+        fflush(stdout);
+        int status = 1;
+        pid_t child = fork();
+        if (child == 0)
+            execl("/proc/self/exe", argv[0], "--print-option", argv[2], nullptr);
+        return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
     }
     if (argc == 3 && strcmp(argv[1], "--print-options") == 0) {
         fputs(all_options().c_str(), stdout);
