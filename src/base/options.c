@@ -266,8 +266,8 @@ bool option_was_set(enum option o) { return were_set >> o & 1; }
 /* Whoever takes it for a switch gets all blocks guarded, as far as there is room, which is full at once. */
 static bool is_hardly_meant(enum option o) { return o == OPT_GUARD_SAMPLE_BYTES && option(o) == 1; }
 
-/* A setting NAME=VALUE from the environment or from hak_options. True if it cannot be read, or is hardly meant: then, unless
- * `was_told`, a line repeats the name as the user wrote it. */
+/* A setting NAME=VALUE from the environment or from hak_options. True if it cannot be read, or is hardly meant: then,
+ * unless `was_told`, a line repeats the name as the user wrote it. */
 static bool apply_setting(const char *name, size_t name_length, const char *value, size_t value_length, bool was_told) {
     enum option o = find_option(name, name_length);
     if (o < OPTION_COUNT && parse_value(o, value, value_length)) {
@@ -354,8 +354,8 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
-/* The processes that this one starts inherit its environment, and a line for each of a build's thousand compilers helps nobody:
- * what a line was printed for begins like this from then on, which means the same. */
+/* The processes that this one starts inherit its environment, and a line for each of a build's thousand compilers helps
+ * nobody: what a line was printed for begins like this from then on, which means the same. */
 static const char told_as[] = {'h', 'A'};
 
 static void apply_environment(char **environment) {

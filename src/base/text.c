@@ -135,6 +135,19 @@ int text_open_output(const char *pattern, enum output_name name, uint64_t number
     return text_output_name(&path, pattern, name, number) ? os_open_output(path.buffer) : -1;
 }
 
+HAK_AT_START void text_open_end_file(struct end_file *file, const char *pattern) {
+    int fd = strstr(pattern, "%n") == NULL ? text_open_output(pattern, NAME_PROCESS, 1) : -1;
+    if (fd < 0)
+        return;
+    file->fd = os_keep_output(fd);
+    file->process = os_process();
+    os_close(fd);
+}
+
+int text_end_file(const struct end_file *file) {
+    return file->fd >= 0 && file->process == os_process() ? file->fd : -1;
+}
+
 void text_line(const char *format, ...) {
     TEXT_TO_FD(line, 2, 512);
     va_list values;

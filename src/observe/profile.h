@@ -117,8 +117,7 @@ size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 
-/* Writes the profile to a file, named as text_open_output does, and says how large that is. False: the file cannot be
- * opened. */
-bool profile_write(const char *pattern, enum output_name name, uint64_t number, const char *moment, uint64_t *bytes);
+/* Writes the profile into an open file. False: there is no room to put it together. */
+bool profile_write(int fd, const char *moment);
 
 #endif

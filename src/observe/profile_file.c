@@ -66,14 +66,10 @@ static void put_code(struct text *t, uint64_t number, const struct python_code *
     text_string(t, "\n");
 }
 
-bool profile_write(const char *pattern, enum output_name name, uint64_t number, const char *moment, uint64_t *bytes) {
+bool profile_write(int fd, const char *moment) {
     char *scratch = scratch_take();
-    int fd = scratch != NULL ? text_open_output(pattern, name, number) : -1;
-    if (fd < 0) {
-        if (scratch != NULL)
-            scratch_give(scratch);
+    if (scratch == NULL)
         return false;
-    }
     struct text t = {scratch, SCRATCH_BYTES, 0, fd};
     text_format(&t, "hakmem profile 1\npid %u\nmoment %s\ninterval %u\ndropped %u\ncommand ", (uint64_t)os_process(),
                 moment, (uint64_t)profile_interval(), load_relaxed(&hak_profile.dropped));
@@ -90,8 +86,6 @@ bool profile_write(const char *pattern, enum output_name name, uint64_t number, 
     text_string(&t, "maps\n");
     text_flush(&t);
     os_copy_file(fd, "/proc/self/maps", scratch, SCRATCH_BYTES);
-    *bytes = os_written(fd);
-    os_close(fd);
     scratch_give(scratch);
     return true;
 }

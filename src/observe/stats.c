@@ -583,33 +583,24 @@ static int open_stats_file(enum output_name name, uint64_t number) {
     return fd;
 }
 
-/* The file for the end is open from the start, as a sandbox may forbid that later. */
-static struct {
-    int fd;           /* -1: there is none */
-    uint32_t process; /* whose file it is: the child of a fork opens its own */
-} end_file = {-1, 0};
+static struct end_file end_file = {-1, 0};
 
 HAK_AT_START void stats_init(void) {
     const char *pattern = option_text(OPT_STATS_FILE);
     if (option(OPT_STATS) == STATS_OFF)
         return;
-    if (*pattern == '\0') {
+    if (*pattern == '\0')
         stats_fd = os_keep_output(2);
-    } else if (strstr(pattern, "%n") == NULL) {
-        int fd = text_open_output(pattern, NAME_PROCESS, 1);
-        end_file.fd = fd >= 0 ? os_keep_output(fd) : -1;
-        end_file.process = os_process();
-        if (fd >= 0)
-            os_close(fd);
-    }
+    else
+        text_open_end_file(&end_file, pattern);
 }
 
 uint64_t stats_write(enum output_name name, uint64_t number) {
     struct heap_figures *f = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
     if (f == NULL)
         return 0;
-    bool is_open = name == NAME_PROCESS && end_file.fd >= 0 && end_file.process == os_process();
-    int file = is_open ? end_file.fd : open_stats_file(name, number);
+    int kept = name == NAME_PROCESS ? text_end_file(&end_file) : -1;
+    int file = kept >= 0 ? kept : open_stats_file(name, number);
     int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
     struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
@@ -618,7 +609,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
         put_json(&t, f);
     text_flush(&t);
     stats_end(f);
-    if (is_open || file < 0)
+    if (kept >= 0 || file < 0)
         return 0;
     uint64_t bytes = os_written(file);
     os_close(file);

@@ -70,6 +70,7 @@ const std::map<std::string, void (*)()> kPrograms = {
          signal(SIGTERM, [](int) { _exit(7); });
          raise(SIGTERM);
      }},
+    {"moved", [] { std::filesystem::current_path("/"); }},
     {"forks",
      [] {
          hold(kMiB);
@@ -170,7 +171,8 @@ TEST_F(Dumps, OnASignal) {
     Outcome signalled = run("signalled", {"HAKMEM_DUMP_SIGNAL=" + std::to_string(SIGUSR1), "HAKMEM_STATS=1",
                                           "HAKMEM_STATS_FILE=" + place_ + "/stats"});
     EXPECT_TRUE(signalled.exited(0)) << "the signal no longer ends the program";
-    EXPECT_EQ(left(signalled), (Files{{"heap.PID.1", "signal"},
+    EXPECT_EQ(left(signalled), (Files{{"heap.PID", ""}, /* as that of the statistics */
+                                      {"heap.PID.1", "signal"},
                                       {"heap.PID.2", "signal"},
                                       {"stats.PID", ""}, /* of the end, made at the start */
                                       {"stats.PID.1", ""},
@@ -183,7 +185,16 @@ TEST_F(Dumps, OnSigtermIfTheProgramLeavesItAlone) {
     EXPECT_EQ(left(terminated), (Files{{"heap.PID", "SIGTERM"}}));
     Outcome handled = run("handled", {});
     EXPECT_TRUE(handled.exited(7)) << "the program's own handler runs";
-    EXPECT_EQ(left(handled).count("heap.PID"), 0U);
+    EXPECT_EQ(left(handled)["heap.PID"], "") << "written, though it ends by _exit";
+}
+
+/* Else a daemon's files lie in two places, and one of them where nobody looks. */
+TEST_F(Dumps, LieWhereTheProgramStarted) {
+    std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(place_);
+    Outcome moved = run_self({"--program", "moved"}, {"HAKMEM_PROFILE_FILE=heap", "HAKMEM_STATS_FILE=stats"});
+    std::filesystem::current_path(before);
+    EXPECT_EQ(left(moved), (Files{{"heap.PID", "exit"}, {"stats.PID", ""}})) << moved.describe();
 }
 
 TEST_F(Dumps, OfEachProcessByItself) {

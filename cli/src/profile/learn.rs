@@ -71,7 +71,7 @@ pub struct LearnOptions {
     pid: Option<Pid>,
     /// How long to watch a process, as in 30s or 5m
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    #[arg(conflicts_with = "program")]
+    #[arg(allow_hyphen_values = true, conflicts_with = "program")]
     time: Duration,
     /// Mean number of bytes between two samples
     #[arg(long, value_name = "N", default_value = "4K", value_parser = interval)]
@@ -423,7 +423,11 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
         learned.settings = Seen { first: None, last, settings, cpu: watched.cpu, environment }.lines();
     }
     for entry in fs::read_dir(place.path())? {
-        let profile = read::uncut_file(&entry?.path(), &options.symbols.debug_directory)?;
+        let entry = entry?;
+        if entry.metadata()?.len() == 0 {
+            continue; // its process did not come to its end
+        }
+        let profile = read::uncut_file(&entry.path(), &options.symbols.debug_directory)?;
         let origin = Origin::of_machine(&options.symbols.debug_directory);
         let mut modules = Modules { origin: &origin, known: HashMap::new() };
         for stack in profile.stacks.iter().filter(|stack| !is_large(stack)) {

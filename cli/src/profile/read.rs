@@ -402,6 +402,10 @@ pub fn uncut_file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
 /// And when it was written.
 fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, SystemTime)> {
     let text = String::from_utf8_lossy(bytes);
+    ensure!(
+        !text.is_empty(),
+        "is empty: it is written when its program ends, but not if that calls _exit or is killed"
+    );
     ensure!(text.starts_with("hakmem profile"), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
     let mut profile = parse(&text)?;
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
