@@ -42,6 +42,13 @@ expect 0 '[a  b] []' run printf '[%s] [%s]' 'a  b' ''
 cd /
 expect 0 '/' run pwd
 
+got=0
+refuse 'hak: run: /nonexistent: no such program' run /nonexistent
+refuse 'hak: run: no-such-program: no such program' run no-such-program --help
+refuse 'hak: run: /tmp: no such program' run /tmp
+"$HAK" run /nonexistent 2>/dev/null || got=$?
+[[ $got == 127 ]] || fail "a program that is not there ends with status $got, not the shells' 127"
+[[ $("$HAK" --version) =~ ^hakmem\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "no version"
 refuse 'hak: no such command: no-such-command; see ./hak help' no-such-command
 refuse 'hak: usage: ./hak build [checked]' build nonsense
 ! "$HAK" test no-such-stage 2>/dev/null || fail "an unknown stage is taken for a good one"
@@ -81,7 +88,7 @@ refuse 'hak: bench: no-such-workload: no such workload; there are:' bench no-suc
   fail "the workloads are not listed"
 refuse 'hak: bench: --rounds takes a value' bench random_mixed --rounds
 refuse 'hak: bench: no workload is named; see ./hak bench --help' bench --rounds 3
-suites='all area changing field quick real reports sweep tiny traces'
+suites='all area changing field quick real reports service sweep tiny traces'
 refuse "hak: bench suite: name a file, or one of: $suites" bench suite
 refuse "hak: bench suite: nope: no such suite; there are: $suites" bench suite nope
 refuse 'hak: bench suite: nope.toml: no such file' bench suite nope.toml

@@ -267,6 +267,18 @@ run_workloads() {
   "$TOOL" compare --suite "$ROOT/bench/suites/tiny.toml" --var "bench=$BENCH/bench" --only hakmem --rounds 1
 }
 
+# What `./hak run` shows, in one round, which decides nothing.
+run_demonstration() {
+  local text line
+  rm -f "$ROOT/build/service.svg"
+  text=$(run_demo --rounds 1) || return
+  for line in '  ━━━ hakmem  ─── system' 'HAKMEM against the system allocator, 1 round:' '  CPU time ' '  average memory ' \
+    '  ./hak compare --area -- PROGRAM ARGS…' '  ./hak hakmem explain -- PROGRAM ARGS…'; do
+    grep -F -- "$line" <<<"$text" >/dev/null || { printf 'not shown: %s\n%s\n' "$line" "$text" && return 1; }
+  done
+  grep '^<svg' "$ROOT/build/service.svg" >/dev/null
+}
+
 read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/dev/null; }
 
 # The command, which clippy compiles, its report in a browser, the suites, the workloads and the recorder.
@@ -286,6 +298,7 @@ stage_cli() {
     step "suite $name" read_suite "$ROOT/bench/suites/$name.toml"
   done
   step "every workload" run_workloads
+  step "the first demonstration" run_demonstration
   ((steps_failed == 0))
 }
 

@@ -1,4 +1,4 @@
-/* day SHAPE [SCALE_PERCENT] [SEED]: one of a dozen shapes of programs: a fixed amount of work, and the rests between.
+/* day SHAPE [SCALE_PERCENT] [SEED]: one of thirteen shapes of programs: a fixed amount of work, and the rests between.
  *
  *   0 bursts    work in bursts: all of a burst is freed, then a rest
  *   1 swings    a heap that swings between a fifth and all of its size
@@ -12,14 +12,15 @@
  *   9 tensors   layers forward and backward, of 1 to 24 MiB
  *  10 refill    large blocks: fill, free all, fill again
  *  11 leftovers each hour has sizes of its own; one block in 20 stays
+ *  12 service   workers that serve requests from caches, an import beside them, and the evening's rest
  *
- * SCALE_PERCENT scales the bytes, the operations and the rests. `./hak bench area` runs them all, from
- * bench/suites/area.toml. An operation is one malloc or one free. */
+ * SCALE_PERCENT scales the bytes, the operations and the rests. `./hak bench area` runs the first dozen, from
+ * bench/suites/area.toml, and `./hak run` the service, from service.toml. An operation is one malloc or one free. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SHAPE, SCALE_PERCENT, SEED };
-enum { SHAPES = 12, THREADS_MAX = 4, BLOCK_BYTES_MIN = 24, PAGE = 4096 };
+enum { SHAPES = 13, THREADS_MAX = 4, BLOCK_BYTES_MIN = 24, PAGE = 4096 };
 
 static struct argument args[] = {{"SHAPE", 0, 0, SHAPES - 1}, {"SCALE_PERCENT", 100, 1, 1000}, {"SEED", 42, 0, 0}};
 
@@ -111,7 +112,7 @@ static void bursts(struct bag *bag) {
 static void swings(struct bag *bag) {
     for (int round = 0; round < 14; round++) {
         fill(bag, mib(120), 16, 2000);
-        thin(bag, mib(24));
+        thin(bag, mib(20));
         rest(150);
     }
 }
@@ -303,6 +304,44 @@ static void *request_work(void *argument) {
     return NULL;
 }
 
+/* The morning's answers are small and the afternoon's large; in the evening most of the cache is out of date. */
+static void serve_all_day(struct bag *bag) {
+    enum { HOURS = 4, NOON = 2 };
+    for (int hour = 0; hour < HOURS; hour++) {
+        uint32_t most = hour < NOON ? 2000 : 8000;
+        fill(bag, mib(24), 50, most);
+        thin(bag, mib(16));
+        serve(bag);
+        rest(60);
+    }
+    thin(bag, mib(3));
+}
+
+/* Rows by the hundred thousand, which go again; an index of them stays. */
+static void import(struct bag *bag) {
+    enum { ROWS_AN_ENTRY = 8 };
+    struct bag *index = &bags[THREADS_MAX - 1];
+    rest(60);
+    while (bag->bytes < mib(60)) {
+        add(bag, between(bag, 100, 900));
+        if (bag->used % ROWS_AN_ENTRY == 0)
+            add(index, 48);
+    }
+    empty(bag);
+}
+
+static void *service_work(void *argument) {
+    struct worker *worker = argument;
+    struct bag *bag = &bags[worker->index];
+    worker_start(worker);
+    if (worker->index == 0)
+        import(bag);
+    else
+        serve_all_day(bag);
+    worker_end(worker);
+    return NULL;
+}
+
 static void in_threads(unsigned count, void *(*entry)(void *), int rounds, unsigned pause_ms) {
     for (int round = 0; round < rounds; round++) {
         workers_run(count, entry);
@@ -332,8 +371,13 @@ static void requests(struct bag *bag) {
     in_threads(3, request_work, 1, 0);
 }
 
-static void (*const shapes[SHAPES])(struct bag *) = {bursts,   swings,   drift, pipeline, pools,  vectors,
-                                                     requests, compiler, hours, tensors,  refill, leftovers};
+static void service(struct bag *bag) {
+    (void)bag;
+    in_threads(3, service_work, 1, 400);
+}
+
+static void (*const shapes[SHAPES])(struct bag *) = {bursts,   swings, drift,   pipeline, pools,     vectors, requests,
+                                                     compiler, hours,  tensors, refill,   leftovers, service};
 
 int main(int argc, char **argv) {
     ARGUMENTS_READ(argc, argv, args);

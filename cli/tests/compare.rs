@@ -660,7 +660,41 @@ fn the_area_is_priced() {
     assert!((value("cost s") - number("cpu_s") - 0.15 * area).abs() < 1e-9, "{run}");
     assert!(value("cost s, low price") < value("cost s") && value("cost s") < value("cost s, high price"), "{run}");
     assert!(value("lazy GiB s") > 0.0 && value("lazy GiB s") < area, "{run}");
-    assert!(result.stdout.contains("of it lazy") && result.stdout.contains("÷ best at 0.15"), "{}", result.stdout);
+    assert!(
+        result.stdout.contains("of it lazy") && result.stdout.contains("Cost: CPU seconds, and 0.15"),
+        "{}",
+        result.stdout
+    );
+}
+
+/// Of one workload: a curve an allocator, what it takes with the spread, and nothing that one round cannot tell.
+#[test]
+fn memory_over_time_is_drawn() {
+    let (tools, directory) = (tools(), tempfile::tempdir().unwrap());
+    let svg = directory.path().join("memory.svg");
+    let arguments = ["--area", "--only", "system,equal", "--with", &tools.with("equal"), "--rounds", "1", "--svg"];
+    let program = ["--", &tools.program(), "lazy", "64", "9"];
+    let result = compare(&[&arguments[..], &[svg.to_str().unwrap()], &program].concat());
+    assert_eq!(result.status, 0, "{}", result.stderr);
+    for part in ["  ━━━ system  ─── equal", "MiB ┤", "0 ┤", "equal against the system allocator, 1 round:"]
+    {
+        assert!(result.stdout.contains(part), "{part}: {}", result.stdout);
+    }
+    let told = result.stdout.lines().filter(|line| line.trim() == "1 round cannot tell a difference from chance");
+    assert_eq!(told.count(), 3, "{}", result.stdout);
+    let drawing = fs::read_to_string(svg).unwrap();
+    assert!(drawing.starts_with("<svg xmlns=") && drawing.contains(">equal</text>"), "{drawing}");
+}
+
+#[test]
+fn one_drawing_is_of_one_workload() {
+    let directory = tempfile::tempdir().unwrap();
+    let suite = directory.path().join("two.toml");
+    let workload = |name: &str| format!("[[workload]]\nname = \"{name}\"\ngroup = \"g\"\ncommand = [\"true\"]\n");
+    fs::write(&suite, format!("title = \"two\"\n{}{}", workload("one"), workload("other"))).unwrap();
+    let result = compare(&["--svg", "x.svg", "--suite", suite.to_str().unwrap()]);
+    assert_eq!(result.status, 2);
+    assert_eq!(result.stderr, "hakmem: --svg draws one workload: choose it with --select\n");
 }
 
 #[test]

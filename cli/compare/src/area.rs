@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 
 use crate::launch::Cost;
+use crate::over_time::means;
 use crate::results::*;
 use crate::terminal::plural;
 use hakmem_base::table::{bytes, cell_of, table, Cell, Column, Style};
@@ -55,17 +56,8 @@ fn median(summary: &Summary, name: &str) -> f64 {
 
 /// Samples as a row of bars, `top` being the highest; each bar is the mean of its part of `end` seconds.
 fn bars(samples: &[(f64, u64)], top: f64, end: f64) -> String {
-    let (mut samples, mut last) = (samples.iter().peekable(), 0);
-    let bar = |place: usize| {
-        let until = end * (place + 1) as f64 / SPARK_COLUMNS as f64;
-        let (mut sum, mut count) = (0, 0);
-        while let Some((_, bytes)) = samples.next_if(|(second, _)| *second <= until) {
-            (last, sum, count) = (*bytes, sum + bytes, count + 1);
-        }
-        let height = if count == 0 { last as f64 } else { sum as f64 / count as f64 };
-        SPARKS[((height / top * SPARKS.len() as f64) as usize).min(SPARKS.len() - 1)]
-    };
-    (0..SPARK_COLUMNS).map(bar).collect()
+    let bar = |height: f64| SPARKS[((height / top * SPARKS.len() as f64) as usize).min(SPARKS.len() - 1)];
+    means(samples, end, SPARK_COLUMNS, end).into_iter().map(bar).collect()
 }
 
 /// Memory over time in the run that is the median by cost.
@@ -134,6 +126,11 @@ fn geometric_mean(ratios: &[f64]) -> f64 {
     (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
 }
 
+/// What the cost is, in a sentence.
+pub fn explanation() -> String {
+    format!("Cost: CPU seconds, and {PRICE} for a GiB resident for a second.")
+}
+
 /// The sums and the means, then each workload's ratios. Empty where the area was not measured.
 pub fn standing(comparison: &Comparison, style: Style) -> String {
     let costs = Costs::of(comparison);
@@ -181,9 +178,10 @@ pub fn standing(comparison: &Comparison, style: Style) -> String {
         columns.push(Column::new(costs.names[place], 0, cells));
     }
     format!(
-        "Cost: CPU seconds, and {PRICE} for a GiB resident for a second. Sums of medians of {} of {}, then\n\
+        "{} Sums of medians of {} of {}, then\n\
          geometric means of ratios to the best of the others on each.\n\
          {all}\n\nEach workload's cost to the least of the others:\n{}",
+        explanation(),
         plural(rounds, "round"),
         plural(costs.workloads.len(), "workload"),
         table(columns, style)

@@ -5,6 +5,7 @@ use crate::allocator::{self, Found, Sources};
 use crate::area;
 use crate::measure::Session;
 use crate::output::{self, Patterns};
+use crate::over_time;
 use crate::progress::Progress;
 use crate::results::*;
 use crate::suite::{self, Spec, Suite, Variables};
@@ -103,6 +104,9 @@ pub struct Options {
     /// Write a report as a web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Draw resident memory over time, of one workload, as an SVG file; `-` is stdout
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// List the allocators found and the workloads of the suite, and measure nothing
     #[arg(long)]
     list: bool,
@@ -160,6 +164,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(!specs.is_empty(), "no workload is selected");
+    ensure!(options.svg.is_none() || specs.len() == 1, "--svg draws one workload: choose it with --select");
     let baseline = baseline_place(options, baseline.as_deref(), &found)?;
     let plan = Plan { options, sink, title, specs, found, baseline, scratch };
     let (comparison, interrupted) = plan.measure()?;
@@ -186,7 +191,7 @@ enum Sink {
 
 impl Sink {
     fn of(options: &Options) -> Result<Sink> {
-        let mut files = options.json.iter().chain(&options.html).map(PathBuf::as_path);
+        let mut files = options.json.iter().chain(&options.html).chain(&options.svg).map(PathBuf::as_path);
         print::ensure_one(files.clone(), false)?;
         files.clone().try_for_each(files::ensure_place)?;
         Ok(match options.quiet {
@@ -408,6 +413,13 @@ impl Plan<'_> {
 fn conclude(comparison: &Comparison, style: Style) -> String {
     let area = area::standing(comparison, style);
     let mut lines = match &comparison.workloads[..] {
+        [only] if !area.is_empty() => {
+            vec![
+                area::explanation() + "\n",
+                over_time::in_terminal(only, style),
+                terminal::against(only, &comparison.baseline),
+            ]
+        }
         _ if !area.is_empty() => vec![area],
         [] => Vec::new(),
         [only] => terminal::sentences(only, &comparison.baseline),
@@ -426,6 +438,9 @@ fn write(options: &Options, comparison: &Comparison) -> Result<()> {
     }
     if let Some(path) = &options.html {
         files::publish(path, report::html(comparison))?;
+    }
+    if let (Some(path), [only]) = (&options.svg, &comparison.workloads[..]) {
+        files::publish(path, over_time::file(only).context("--svg: no run was long enough to be sampled")?)?;
     }
     Ok(())
 }

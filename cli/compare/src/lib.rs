@@ -4,7 +4,7 @@
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
 //! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs or, with --area,
 //! priced by area.rs → medians, ratios and verdicts (statistics.rs) → one `results::Comparison`, which terminal.rs
-//! prints and report.rs draws.
+//! prints and report.rs draws. Memory over time is drawn by over_time.rs, for both.
 // SPDX-License-Identifier: MIT
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -16,6 +16,7 @@ pub mod launch;
 mod machine;
 mod measure;
 mod output;
+mod over_time;
 mod progress;
 pub mod report;
 pub mod results;

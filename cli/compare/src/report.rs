@@ -10,7 +10,7 @@
 
 mod counts;
 pub mod html;
-mod lines;
+pub mod lines;
 mod markdown;
 mod marker;
 pub mod say;

@@ -274,6 +274,7 @@ fn judgement(ratio: &Ratio, better: &str, worse: &str) -> String {
             let (low, high) = (factor(ratio.low), factor(ratio.high));
             let range = if low == high { String::new() } else { format!(" ({low}–{high})") };
             format!("{} times {worse}{range}", factor(ratio.median))
+                .replace("times more", "times as much")
                 .replace("times slower", "times as slow")
                 .replace("times dearer", "times as dear")
                 .replace("times larger", "times as large")
@@ -291,11 +292,67 @@ pub fn sentences(workload: &Workload, baseline: &str) -> Vec<String> {
     workload.results.iter().filter(|result| result.allocator != baseline).filter_map(sentence).collect()
 }
 
-fn sentence(name: &str, baseline: &str, ratios: &Ratios, again: Option<&Ratios>, rounds: usize) -> String {
-    let capital = |text: &str| match text.strip_prefix("the ") {
+/// What the area is made of, an allocator after the other: each figure with its difference, or with how far chance reaches.
+pub fn against(workload: &Workload, baseline: &str) -> String {
+    let again = workload.again.as_ref().and_then(|again| again.summary.as_ref()?.ratios.as_ref());
+    let base = workload.results.iter().find(|result| result.allocator == baseline);
+    let Some(base) = base.and_then(|result| result.summary.as_ref()) else { return String::new() };
+    let others = workload.results.iter().filter(|result| result.allocator != baseline);
+    let paragraph = |result: &WorkloadResult| {
+        let own = result.summary.as_ref()?;
+        let ratios = own.ratios.as_ref()?;
+        let line =
+            |what: &str, text: fn(f64) -> String, pick: fn(&Summary) -> &Spread, ratio: fn(&Ratios) -> &Ratio| {
+                let difference = difference(ratio(ratios), again.map(ratio), workload.rounds);
+                let figures = format!("{}, {baseline} {}", spread(pick(own), text), spread(pick(base), text));
+                format!("\n  {what:<15} {figures}\n  {:15} {difference}", "")
+            };
+        Some(
+            format!(
+                "{} against {}, {}:",
+                capital(&spoken(&result.allocator)),
+                spoken(baseline),
+                plural(workload.rounds, "round")
+            ) + &line("CPU time", seconds, |one| &one.cpu_s, |ratios| &ratios.cpu)
+                + &line("average memory", bytes, |one| &one.average_rss_bytes, |ratios| &ratios.average_rss)
+                + &line("peak memory", bytes, |one| &one.peak_rss_bytes, |ratios| &ratios.peak_rss),
+        )
+    };
+    others.filter_map(paragraph).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The median, from the least to the most; a unit that all three have is said once.
+fn spread(spread: &Spread, text: fn(f64) -> String) -> String {
+    let [median, least, most] = [spread.median, spread.least, spread.most].map(text);
+    let unit = median.split_once(' ').map_or("", |(_, unit)| unit);
+    match (least.strip_suffix(unit), most.strip_suffix(unit)) {
+        (Some(least), Some(most)) => format!("{median} ({}–{})", least.trim_end(), most.trim_end()),
+        _ => format!("{median} ({least}–{most})"),
+    }
+}
+
+fn difference(ratio: &Ratio, again: Option<&Ratio>, rounds: usize) -> String {
+    let reach = again.map_or(1.0, statistics::reach) - 1.0;
+    match ratio.verdict {
+        _ if rounds < ROUNDS_FOR_VERDICT => {
+            format!("{} cannot tell a difference from chance", plural(rounds, "round"))
+        }
+        Verdict::Same => {
+            let measured = format!("measured {:.2} [{:.2}–{:.2}]", ratio.median, ratio.low, ratio.high);
+            format!("differences within the noise (A/A ±{} %, {measured})", percent(reach))
+        }
+        _ => judgement(ratio, "less", "more"),
+    }
+}
+
+fn capital(text: &str) -> String {
+    match text.strip_prefix("the ") {
         Some(rest) => format!("The {rest}"),
         None => text.to_string(),
-    };
+    }
+}
+
+fn sentence(name: &str, baseline: &str, ratios: &Ratios, again: Option<&Ratios>, rounds: usize) -> String {
     if rounds < ROUNDS_FOR_VERDICT {
         let rounds = plural(rounds, "round");
         return format!("{} and {baseline}: {rounds} cannot tell a difference from chance.", capital(name));
@@ -343,6 +400,25 @@ mod tests {
     #[test]
     fn differences_are_short() {
         assert_eq!([percent(0.071), percent(-0.12), percent(0.05)], ["7.1", "12", "5"]);
+    }
+
+    #[test]
+    fn spreads_name_a_unit_once() {
+        let spread_of = |median, least, most| spread(&Spread { median, least, most }, seconds);
+        assert_eq!(spread_of(0.12, 0.11, 0.13), "120.0 ms (110.0–130.0)");
+        assert_eq!(spread_of(0.9, 0.8, 1.2), "900.0 ms (800.0 ms–1.20 s)");
+    }
+
+    #[test]
+    fn differences_are_told_with_their_noise() {
+        let again = ratio(1.0, 0.97, 1.04, Verdict::Same);
+        let smaller = ratio(0.7, 0.67, 0.85, Verdict::Better);
+        assert_eq!(difference(&smaller, Some(&again), 5), "30 % less (15–33 %)");
+        assert_eq!(difference(&smaller, Some(&again), 4), "4 rounds cannot tell a difference from chance");
+        assert_eq!(difference(&ratio(2.5, 2.4, 2.6, Verdict::Worse), Some(&again), 5), "2.5 times as much (2.4–2.6)");
+        let same = ratio(0.89, 0.86, 1.02, Verdict::Same);
+        let text = "differences within the noise (A/A ±4 %, measured 0.89 [0.86–1.02])";
+        assert_eq!(difference(&same, Some(&again), 5), text);
     }
 
     fn ratio(median: f64, low: f64, high: f64, verdict: Verdict) -> Ratio {

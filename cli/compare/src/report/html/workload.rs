@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::*;
+use crate::over_time;
 
 impl Page<'_> {
     /// In short: HAKMEM to the best peer, or who leads.
@@ -59,7 +60,7 @@ impl Page<'_> {
                                 (self.scatter(&id, &title, (380.0, 300.0), false, &points))
                             }
                         }
-                        @if let Some(drawing) = self.memory_over_time(at, workload) {
+                        @if let Some(drawing) = over_time::drawing(workload, &self.names, &format!("w{at}m")) {
                             figure {
                                 figcaption { "Memory over time " small { "each allocator's median run" } }
                                 (drawing)
@@ -199,34 +200,6 @@ impl Page<'_> {
                 (boxed(&format!("{}: all numbers", workload.name), table))
             }
         }
-    }
-
-    fn memory_over_time(&self, at: usize, workload: &Workload) -> Option<Markup> {
-        let mut all = Vec::new();
-        for (place, name) in self.names.iter().enumerate() {
-            let Some(result) = workload.result(name) else { continue };
-            let mut runs: Vec<&Run> = result.runs.iter().filter(|run| run.rss_over_time.len() > 1).collect();
-            runs.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
-            let Some(run) = runs.get(runs.len() / 2) else { continue };
-            let points = run.rss_over_time.iter().map(|(second, bytes)| (*second, *bytes as f64)).collect();
-            all.push(Line { place, name: name.to_string(), points });
-        }
-        let most = all.iter().flat_map(|line| line.points.iter()).map(|point| point.1).fold(0.0, f64::max);
-        (!all.is_empty()).then(|| {
-            lines(&Lines {
-                id: &format!("w{at}m"),
-                title: &format!("{}: resident memory over time", workload.name),
-                description:
-                    "One line an allocator, from samples of its median run. Peak and average are in the table.".into(),
-                x_title: "time →",
-                y_title: "resident memory",
-                y_unit: say::byte_unit(most),
-                x_text: say::seconds,
-                y_text: say::bytes,
-                dots: false,
-                lines: all,
-            })
-        })
     }
 }
 
