@@ -180,6 +180,11 @@ mod tests {
         assert_eq!((said(&["purge", "0"]).as_str(), said(&["top", "0"]).as_str()), (pid, pid));
         assert!(said(&["completions", "csh"]).contains("[possible values: bash,"), "{}", said(&["completions", "csh"]));
         assert_eq!(said(&["purge", "-1"]), pid.replacen('0', "-1", 1));
+        let above = "invalid value '-1s' for '--for <DURATION>': a duration is above 0; `--help` says more";
+        assert_eq!(
+            (said(&["leak", "--for", "-1s", "1"]).as_str(), said(&["learn", "--for", "-1s"]).as_str()),
+            (above, above)
+        );
         Command::command().debug_assert();
     }
 }

@@ -117,6 +117,16 @@ fn without_enough_rounds_there_is_no_verdict() {
     assert!(text.contains("\nNo verdict: that takes 5 rounds in the final.\n"), "{text}");
 }
 
+/// If it fails, a table of settings that only says how long a program takes to start looks like an answer.
+#[test]
+fn a_program_that_does_nothing_has_nothing_to_tune() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    let output = command.args(["tune", "--quiet", "--", "true"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
+    assert!(said.starts_with("hakmem: true takes ") && said.contains("nothing to tune"), "{said}");
+}
+
 #[test]
 fn a_program_that_fails_is_named_in_one_line() {
     if library().is_none() {

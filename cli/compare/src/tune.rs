@@ -20,7 +20,7 @@ use hakmem_base::preload::{hakmem_library, preloadable};
 use hakmem_base::print;
 use hakmem_base::shown;
 use hakmem_base::signals;
-use hakmem_base::table::Style;
+use hakmem_base::table::{seconds, Style};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ const SETTINGS: [(&str, &str); 23] = [
 const OF_ENVIRONMENT_ALONE: [&str; 1] = ["HUGE_PAGES"];
 const DEFAULT: &str = "default";
 const FIRST_ROUNDS: usize = 2;
+/// A program that takes less does hardly more than start.
+const CPU_MIN_S: f64 = 0.005;
 /// Of how many settings the final decides.
 const FINALISTS: usize = 3;
 
@@ -279,7 +281,8 @@ impl Search<'_> {
         let mut rounds = FIRST_ROUNDS;
         while field.len() > FINALISTS {
             let heats = (field.len() as f64 / FINALISTS as f64).log2().ceil() as usize;
-            let Some((_, mut rated)) = self.heat(&field, rounds, heats + 1, notes)? else { return Ok(None) };
+            let Some((workload, mut rated)) = self.heat(&field, rounds, heats + 1, notes)? else { return Ok(None) };
+            self.ensure_work(&workload)?;
             rated.sort_by(|one, other| one.goal.median.total_cmp(&other.goal.median));
             let left = (field.len() / 2).max(FINALISTS).min(rated.len());
             field = rated.iter().take(left).map(|one| one.setting.clone()).collect();
@@ -290,6 +293,18 @@ impl Search<'_> {
             rounds *= 2;
         }
         self.heat(&field, self.final_rounds, 1, notes)
+    }
+
+    /// Without a measure of the program's own, what starting it takes would be all there is to tell settings apart.
+    fn ensure_work(&self, workload: &Workload) -> Result<()> {
+        let cpu_s = workload.results[0].summary.as_ref().map_or(f64::INFINITY, |summary| summary.cpu_s.median);
+        ensure!(
+            self.spec.metric.is_some() || cpu_s >= CPU_MIN_S,
+            "{} takes {} of CPU time, so there is nothing to tune: give it its real work",
+            self.spec.name,
+            seconds(cpu_s)
+        );
+        Ok(())
     }
 
     /// Measures settings beside the default; `heats` are still to come, this one included.

@@ -55,19 +55,22 @@ pub fn without_return_type(function: &str) -> &str {
     &function[begin..]
 }
 
-/// A function that stands between the program and the allocator, in the standard libraries of C++, Rust, Python
-/// and Node.js.
-fn is_container(frame: &Frame) -> bool {
+/// A function of the standard libraries of C++ and Rust: containers, and what starts threads and calls main.
+fn is_compiled_library(frame: &Frame) -> bool {
     const NAMES: [&str; 8] =
         ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
     const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
     let name = without_return_type(&frame.function);
-    let of_library = frame.file.starts_with("<frozen ")
+    NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+}
+
+/// A function that stands between the program and the allocator, in the standard libraries of C++, Rust, Python
+/// and Node.js.
+fn is_container(frame: &Frame) -> bool {
+    is_compiled_library(frame)
+        || frame.file.starts_with("<frozen ")
         || frame.file.starts_with("node:")
-        || (frame.file.contains("/lib/python3") && frame.file.ends_with(".py") && !frame.file.contains("-packages/"));
-    of_library
-        || NAMES.iter().any(|start| name.starts_with(start))
-        || FILES.iter().any(|part| frame.file.contains(part))
+        || (frame.file.contains("/lib/python3") && frame.file.ends_with(".py") && !frame.file.contains("-packages/"))
 }
 
 /// A function whose name says that it hands on what malloc gave it: xmalloc, sqlite3Malloc, g_malloc0, PyMem_RawMalloc.
@@ -198,13 +201,15 @@ pub fn calls(profile: &Profile, stack: &Stack) -> Vec<Frame> {
     frames.into_iter().take(at).rev().collect()
 }
 
-/// The line that a stack counts for, its module, and its callers, the nearest first.
+/// The line that a stack counts for, its module, and its callers, the nearest first: the program's own, without iterators'
+/// and what starts its threads.
 pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Frame>) {
     let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
     let at = site_of(&frames, &can_be_site(profile, stack));
     let none = || Frame { function: "(no call stack)".into(), file: String::new(), line: 0 };
     let frame = frames.get(at).cloned().unwrap_or_else(none);
-    let callers = frames.into_iter().skip(at + 1).take_while(|frame| !is_start(frame)).collect();
+    let callers = frames.into_iter().skip(at + 1).take_while(|frame| !is_start(frame));
+    let callers = callers.filter(|frame| !is_compiled_library(frame)).collect();
     (frame, modules.get(at).copied().flatten(), callers)
 }
 
@@ -309,6 +314,27 @@ mod tests {
         assert_eq!(site(&["test_malloc_speed", "main"]), 0);
         assert_eq!(site(&["xmalloc"]), 0, "there is nothing else");
         assert_eq!(site(&[]), 0);
+    }
+
+    /// What starts a thread of C++ or Rust says nothing about the program.
+    #[test]
+    fn callers_are_the_programs_own() {
+        let callers = |names: &[&str]| {
+            let frame = |name: &&str| Frame { function: name.to_string(), file: String::new(), line: 1 };
+            let place = |name| Place { address: 0, module: None, frames: vec![frame(name)] };
+            let places: Vec<Place> = names.iter().map(place).collect();
+            let stack = Stack { places: (0..names.len()).collect(), ..Stack::default() };
+            let callers = site(&Profile { places, ..Profile::default() }, &stack).2;
+            callers.into_iter().map(|frame| frame.function).collect::<Vec<_>>()
+        };
+        let invoked = "void std::__invoke_impl<void, void (*)(int), int>(std::__invoke_other, void (*&&)(int), int&&)";
+        let thread = "std::thread::_State_impl<std::thread::_Invoker<std::tuple<void (*)(int), int> > >::_M_run()";
+        assert_eq!(callers(&["work", "serve", invoked, thread, "start_thread", "clone3"]), ["serve"]);
+        let spawned = ["std::sys::backtrace::__rust_begin_short_backtrace", "core::ops::function::FnOnce::call_once"];
+        let chain =
+            [&["work", "core::iter::Iterator::for_each", "app::main"][..], &spawned, &["main", "_start"]].concat();
+        assert_eq!(callers(&chain), ["app::main", "main"]);
+        assert_eq!(callers(&["<alloc::vec::Vec<T> as core::clone::Clone>::clone", "work", "main"]), ["main"]);
     }
 
     #[test]
