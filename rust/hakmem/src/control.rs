@@ -13,8 +13,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// Why HAKMEM refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// There is no such option, or the option cannot have that value.
-    Invalid,
+    /// There is no option of that name.
+    NoSuchOption,
+    /// The option cannot have that value.
+    InvalidValue,
     /// The option is only read at the start of the program.
     OnlyAtStart,
     /// There are no heap profiles in secure mode.
@@ -26,7 +28,8 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Error::Invalid => "no such option or value",
+            Error::NoSuchOption => "there is no such option",
+            Error::InvalidValue => "the option cannot have that value",
             Error::OnlyAtStart => "the option is only read at the start",
             Error::SecureMode => "there are no heap profiles in secure mode",
             Error::File => "the file cannot be written",
@@ -149,13 +152,14 @@ unsafe extern "C" {
 /// # Ok::<(), hakmem::Error>(())
 /// ```
 pub fn set_option(name: &str, value: &str) -> Result<(), Error> {
-    let name = CString::new(name).map_err(|_| Error::Invalid)?;
-    let value = CString::new(value).map_err(|_| Error::Invalid)?;
+    let c_name = CString::new(name).map_err(|_| Error::NoSuchOption)?;
+    let c_value = CString::new(value).map_err(|_| Error::InvalidValue)?;
     // SAFETY: both are terminated.
-    match unsafe { hakmem_sys::hak_option_set(name.as_ptr(), value.as_ptr()) } {
+    match unsafe { hakmem_sys::hak_option_set(c_name.as_ptr(), c_value.as_ptr()) } {
         0 => Ok(()),
         EPERM => Err(Error::OnlyAtStart),
-        _ => Err(Error::Invalid),
+        _ if option(name).is_none() => Err(Error::NoSuchOption),
+        _ => Err(Error::InvalidValue),
     }
 }
 

@@ -19,10 +19,13 @@ fn options_are_compiled_in_read_and_set() {
     assert_eq!(hakmem::option("decay_ms").as_deref(), Some("1234"));
     assert_eq!(hakmem::option("STATS_FILE").as_deref(), Some(""));
     assert_eq!(hakmem::option("NO_SUCH"), None);
-    assert_eq!(hakmem::set_option("NO_SUCH", "1"), Err(Error::Invalid));
-    assert_eq!(hakmem::set_option("DECAY_MS", "soon"), Err(Error::Invalid));
-    assert_eq!(hakmem::set_option("DECAY_MS", "1\0"), Err(Error::Invalid));
+    assert_eq!(hakmem::set_option("NO_SUCH", "1"), Err(Error::NoSuchOption));
+    assert_eq!(hakmem::set_option("NO\0", "1"), Err(Error::NoSuchOption));
+    assert_eq!(hakmem::set_option("DECAY_MS", "soon"), Err(Error::InvalidValue));
+    assert_eq!(hakmem::set_option("DECAY_MS", "1\0"), Err(Error::InvalidValue));
     assert_eq!(hakmem::set_option("REGION_BYTES", "0"), Err(Error::OnlyAtStart));
+    assert_eq!(Error::NoSuchOption.to_string(), "there is no such option");
+    assert_eq!(Error::InvalidValue.to_string(), "the option cannot have that value");
     assert_eq!(Error::OnlyAtStart.to_string(), "the option is only read at the start");
 }
 
