@@ -40,6 +40,7 @@ pkg_config_consumers() {
   local flags libs static
   PKG_CONFIG_PATH=$(dirname "$(find "$SCRATCH/prefix" -name hakmem.pc)")
   export PKG_CONFIG_PATH
+  [[ $(pkg-config --variable=prefix hakmem) == "$SCRATCH/prefix" ]] || fail "hakmem.pc names no absolute prefix"
   read -ra flags < <(pkg-config --cflags hakmem)
   read -ra libs < <(pkg-config --libs hakmem)
   read -ra static < <(pkg-config --static --libs hakmem)
@@ -119,7 +120,8 @@ pkg_config_consumers
 embedding
 linked_by_lld
 
-# The library needs only libc, and its name is stable.
+# The library needs only libc, and its name is stable. With shadow stacks it does not switch them off.
 library=$BUILD/libhakmem.so
+[[ $(uname -m) != x86_64 ]] || readelf -n "$library" | grep 'x86 feature: .*SHSTK' >/dev/null || fail "no note of shadow stacks"
 [[ $(readelf -d "$library" | grep -c '(NEEDED)') == 1 ]] || fail "the library needs more than libc: $(readelf -d "$library")"
 readelf -d "$library" | grep 'SONAME.*\[libhakmem\.so\.0\]' >/dev/null || fail "the SONAME is not libhakmem.so.0"
