@@ -15,9 +15,8 @@ configure_package_config_file(cmake/hakmemConfig.cmake.in ${PROJECT_BINARY_DIR}/
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmemConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/hakmemConfig.cmake ${PROJECT_BINARY_DIR}/hakmemConfigVersion.cmake
         DESTINATION ${development} COMPONENT development)
-file(RELATIVE_PATH HAKMEM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that the tree may be moved
-configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+configure_file(cmake/install_pc.cmake.in ${PROJECT_BINARY_DIR}/install_pc.cmake @ONLY)
+install(SCRIPT ${PROJECT_BINARY_DIR}/install_pc.cmake COMPONENT development)
 
 install(FILES docs/block.py docs/heaps.gdb cli/assets/grafana.json DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem
   COMPONENT tools)

@@ -43,9 +43,10 @@ install() {
   scratch=$(mktemp -d)
   # shellcheck disable=SC2064 # the directory of now
   trap "rm -rf '$scratch'" EXIT
-  tree=$scratch/tree
-  mkdir "$tree"
-  cmake --install "$build" --prefix "$tree" --strip >"$scratch/log" || { cat "$scratch/log" && die "cmake --install failed"; }
+  prefix=$(cd "$prefix" && pwd)
+  tree=$scratch/tree$prefix # hakmem.pc names the prefix
+  DESTDIR=$scratch/tree cmake --install "$build" --prefix "$prefix" --strip >"$scratch/log" ||
+    { cat "$scratch/log" && die "cmake --install failed"; }
   [[ ! -f $prefix/$MANIFEST ]] || (uninstall "$prefix")
   (cd "$tree" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort) | while IFS= read -r path; do
     [[ -d $tree/$path && ! -L $tree/$path && -d $prefix/$path ]] || printf '%s\n' "$path"

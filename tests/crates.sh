@@ -14,6 +14,9 @@ cargo package --workspace --offline --locked --allow-dirty --no-verify --target-
 for crate in "$SCRATCH"/package/*.crate; do
   tar -xf "$crate" -C "$SCRATCH"
 done
+for crate in hakmem hakmem-sys; do
+  grep -x 'authors = \["The HAKMEM authors"\]' "$SCRATCH/$crate"-[0-9]*/Cargo.toml >/dev/null || fail "$crate does not say who made it"
+done
 diff -r ../src "$SCRATCH"/hakmem-sys-*/c/src || fail "other sources than in src/"
 
 # The first program of the README.

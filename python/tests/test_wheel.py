@@ -65,6 +65,11 @@ print(hakmem.stats()["rss_bytes"]["live"] - before)
                                      "hak_version.restype = ctypes.c_char_p; print(hak_version().decode())"), f"{version}\n")
         self.assertEqual(python("-m", "hakmem", "--version").stdout, f"hakmem {version}\n")
 
+    def test_the_package_says_who_made_it_and_where_its_pages_are(self):
+        metadata = importlib.metadata.metadata("hakmem")
+        self.assertEqual(metadata["Author"], "The HAKMEM authors")
+        self.assertEqual(metadata.get_all("Project-URL"), ["Documentation, https://docs.rs/hakmem"])
+
     def test_trim_gives_memory_back(self):
         self.assertGreater(int(self.passes("held = [bytes(1000) for _ in range(20_000)]\ndel held\nprint(hakmem.trim())")), 0)
 
