@@ -35,14 +35,14 @@ enum output_name {
 bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number);
 int text_open_output(const char *pattern, enum output_name name, uint64_t number); /* -1 on failure */
 
-/* A file for the program's end. It is open from the start: so it lies where the name led then, and a sandbox may forbid to open it
- * later. The child of a fork has no part in it. */
+/* A file for the program's end. It is open from the start: so it lies where the name led then, and a sandbox may forbid
+ * to open it later. The child of a fork has no part in it. */
 struct end_file {
     int fd;           /* -1: there is none */
     uint32_t process; /* whose file it is */
 };
-void text_open_end_file(struct end_file *file,
-                        const char *pattern);   /* not for names with %n, or if it cannot be opened */
+/* Not for names with %n. Stays closed if the file cannot be opened. */
+void text_open_end_file(struct end_file *file, const char *pattern);
 int text_end_file(const struct end_file *file); /* -1: this process has none */
 
 /* A string with its quotes, for JSON. Control characters become spaces. */

@@ -292,7 +292,8 @@ pub fn sentences(workload: &Workload, baseline: &str) -> Vec<String> {
     workload.results.iter().filter(|result| result.allocator != baseline).filter_map(sentence).collect()
 }
 
-/// What the area is made of, an allocator after the other: each figure with its difference, or with how far chance reaches.
+/// What the area is made of, an allocator after the other: each figure with its difference, or with how far chance
+/// reaches.
 pub fn against(workload: &Workload, baseline: &str) -> String {
     let again = workload.again.as_ref().and_then(|again| again.summary.as_ref()?.ratios.as_ref());
     let base = workload.results.iter().find(|result| result.allocator == baseline);

@@ -50,7 +50,8 @@ pub struct LeakOptions {
         value_parser = clap::value_parser!(u64).range(1..=100), conflicts_with_all = ["time", "bytes"])]
     sparse: Option<u64>,
     /// How long to look, as in 30s or 5m; Ctrl-C shows what is known so far
-    #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(allow_hyphen_values = true)]
     time: Duration,
     /// Mean number of bytes between two samples [default: 64K, or that of the profile that is on]
     #[arg(long, value_name = "N", value_parser = interval)]
