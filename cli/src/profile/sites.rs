@@ -201,8 +201,8 @@ pub fn calls(profile: &Profile, stack: &Stack) -> Vec<Frame> {
     frames.into_iter().take(at).rev().collect()
 }
 
-/// The line that a stack counts for, its module, and its callers, the nearest first: the program's own, without those of
-/// iterators and of what starts its threads.
+/// The line that a stack counts for, its module, and its callers, the nearest first: the program's own, without those
+/// of iterators and of what starts its threads.
 pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Frame>) {
     let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
     let at = site_of(&frames, &can_be_site(profile, stack));
