@@ -3,6 +3,7 @@
 #ifndef HAK_CANARY_H
 #define HAK_CANARY_H
 
+#include "base/os.h"
 #include "region.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ HAK_INLINE uint64_t canary_of(uintptr_t block) {
 
 /* ---- large and huge blocks: the usable size is what was asked for ----
  * A canary lies behind it. In new memory the canary is not written, and zero is accepted as well, so the memory may
- * stay untouched and a program may even give back the pages in which its block ends. */
+ * stay untouched and a program may even give back the pages in which its block ends, at any time. */
 #define CANARY_TAIL_BYTES 32 /* an overflow that begins within this distance behind the block is seen */
 
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
@@ -30,15 +31,29 @@ HAK_INLINE void canary_put(const struct slab *s, char *at, size_t bytes) {
     else
         memcpy(at, words, bytes);
 }
-HAK_INLINE bool canary_is_intact(const struct slab *s, const char *at, size_t bytes) {
+/* Page by page: it may lie on two, of which the program has given back one. */
+__attribute__((noinline, cold, unused)) static bool canary_is_intact_on_pages(const struct slab *s, const char *at,
+                                                                              size_t bytes) {
     static const char zeroes[CANARY_TAIL_BYTES];
-    uint64_t canary = canary_of((uintptr_t)s), words[] = {canary, canary, canary, canary}, found[4];
-    if (unlikely(bytes < sizeof words))
-        return memcmp(at, words, bytes) == 0 || memcmp(at, zeroes, bytes) == 0;
-    memcpy(found, at, sizeof words);
-    return likely(((found[0] ^ canary) | (found[1] ^ canary) | (found[2] ^ canary) | (found[3] ^ canary)) == 0) ||
-           (found[0] | found[1] | found[2] | found[3]) == 0;
+    uint64_t canary = canary_of((uintptr_t)s), words[] = {canary, canary, canary, canary};
+    size_t whole = min_size(bytes, sizeof words), first = min_size(-(uintptr_t)at % os_page_bytes(), whole);
+    size_t rest = whole - first;
+    return (memcmp(at, words, first) == 0 || memcmp(at, zeroes, first) == 0) &&
+           (memcmp(at + first, (const char *)words + first, rest) == 0 || memcmp(at + first, zeroes, rest) == 0);
 }
+HAK_INLINE bool canary_is_intact(const struct slab *s, const char *at, size_t bytes) {
+    uint64_t canary = canary_of((uintptr_t)s), found[4];
+    if (likely(bytes >= sizeof found)) {
+        memcpy(found, at, sizeof found);
+        if (likely(((found[0] ^ canary) | (found[1] ^ canary) | (found[2] ^ canary) | (found[3] ^ canary)) == 0) ||
+            (found[0] | found[1] | found[2] | found[3]) == 0)
+            return true;
+    }
+    return canary_is_intact_on_pages(s, at, bytes);
+}
+/* Asked where nobody has to read it: the program may have made the page in which its block ends inaccessible, or keep it from its
+ * children (MADV_DONTFORK), as RDMA libraries do. */
+HAK_INLINE bool canary_is_there(const char *at, size_t bytes) { return os_readable_now((uintptr_t)at, bytes); }
 _Static_assert(CANARY_TAIL_BYTES == 4 * sizeof(uint64_t), "a canary is four words");
 
 #endif

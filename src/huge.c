@@ -311,7 +311,7 @@ static bool huge_is_free(const struct block *b, const void *p) {
 }
 
 static void huge_check(struct slab *s) {
-    if (block_state(s, 0) == BLOCK_LIVE)
+    if (block_state(s, 0) == BLOCK_LIVE && canary_is_there(slab_address(s) + asked_bytes(s), canaries_of(s).bytes))
         check_canaries(s);
 }
 

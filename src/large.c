@@ -244,7 +244,8 @@ static bool large_is_free(const struct block *b, const void *p) {
 }
 
 static void large_check(struct slab *s) {
-    if (block_state(s, 0) == BLOCK_LIVE)
+    if (block_state(s, 0) == BLOCK_LIVE &&
+        canary_is_there(slab_address(s) + asked_bytes(s), min_size(s->slack_bytes, CANARY_TAIL_BYTES)))
         check_canary(s);
 }
 

@@ -449,7 +449,7 @@ static void secure_large_count(const struct slab *s, struct span_use *use) {
 }
 
 static void secure_large_check(struct slab *s) {
-    if (load_relaxed(&s->secure_large_state) == BLOCK_LIVE)
+    if (load_relaxed(&s->secure_large_state) == BLOCK_LIVE && canary_is_there(block_of(s) + s->bytes, canary_bytes(s)))
         check_live(s);
 }
 
