@@ -44,10 +44,12 @@ struct brought {
 
 /* ---- places ---- */
 
-/* A place: the number of the first page, 35 bits, and how many pages there are. 0: none. One word, so that both change
+/* A place: the number of the first page, 36 bits, and how many pages there are. 0: none. One word, so that both change
  * at once. */
 #define PAGE_SHIFT 12
-#define PLACE_SHIFT 29
+#define PLACE_SHIFT 28
+_Static_assert(PAGE_SHIFT + 64 - PLACE_SHIFT >= 48, "aarch64 maps memory just below 2^48");
+_Static_assert(BYTES_MAX >> PAGE_SHIFT < (size_t)1 << PLACE_SHIFT, "the number of pages fits");
 static HAK_APART _Atomic uint64_t place_table[PLACES];
 static _Atomic uint32_t places_used; /* those behind were never used */
 
