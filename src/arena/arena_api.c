@@ -68,8 +68,9 @@ void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) {
         return hak_arena_malloc(arena, size);
     if (arena_of_block(block) == (uintptr_t)arena)
         return alloc_realloc(block, size);
-    size_t had = lookup_live(block, "hak_arena_realloc", NULL).bytes;
-    if (had == 0)
+    struct block b = lookup_live(block, "hak_arena_realloc", NULL);
+    size_t had = b.bytes;
+    if (had == 0 && b.slab == NULL) /* in secure mode a live block may have no bytes */
         return NULL;
     void *moved = size != 0 ? hak_arena_malloc(arena, size) : NULL;
     if (moved != NULL)
