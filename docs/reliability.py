@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs.
 
-figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz` and `test --coverage` left in
+figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz`, `prove` and `test --coverage` left in
 build/results/reliability-*.json; if several have a figure, the largest one.
 """
 # SPDX-License-Identifier: MIT
 import json
 import pathlib
+import subprocess
 import sys
 
 DOCS = pathlib.Path(__file__).resolve().parent
+PROOFS = DOCS.parent / "tests" / "prove" / "prove.py"
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
 SHARES = ("fault_points_", "fault_preloaded_")
+PROVED = "Proved"
 SENTENCES = {
     "Random sequences of calls": {
         "model_operations_one_thread": "random calls over the whole API by one thread, each answer checked",
@@ -22,6 +25,11 @@ SENTENCES = {
         "fuzz_operations_executions": "sequences of calls that libFuzzer tried",
         "fuzz_operations_operations": "calls in these sequences",
         "fuzz_options_executions": "texts that libFuzzer gave to the options parser",
+    },
+    PROVED: {
+        "proofs": "statements that are proved for all inputs within the bounds that they name",
+        "proof_properties": "places in the sources and in the proofs where nothing can go wrong: bounds, shifts, assertions",
+        "proof_bugs_found": "bugs put into the sources on purpose, each of which makes its proof fail",
     },
     "Damage": {
         "fuzz_damage_executions": "sequences with damage among them: overwritten links and neighbours, bad frees",
@@ -70,7 +78,7 @@ def gather():
             if name == "fault_preloaded_points" or not name.startswith(SHARES):
                 fresh[name] = max(value, fresh.get(name, value))
     if not fresh:
-        sys.exit("reliability.py: build/results has no figures; ./hak test, soak and fuzz leave them there")
+        sys.exit("reliability.py: build/results has no figures; ./hak test, soak, fuzz and prove leave them there")
     figures.update(fresh)
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
 
@@ -78,9 +86,9 @@ def gather():
 def write_page():
     figures = json.loads(FIGURES.read_text())
     lines = ["# Reliability", "",
-             "What the tests have tried. The figures are those that `./hak test`, `./hak soak` and `./hak fuzz` print;",
-             "`./hak doc figures` takes them over into `docs/reliability.json`. [Programs that were tried](tried.md) lists real",
-             "programs, with the memory that they need under glibc's malloc and under HAKMEM."]
+             "What the tests have tried. The figures are those that `./hak test`, `./hak soak`, `./hak fuzz` and `./hak prove`",
+             "print; `./hak doc figures` takes them over into `docs/reliability.json`. [Programs that were tried](tried.md)",
+             "lists real programs, with the memory that they need under glibc's malloc and under HAKMEM."]
     sections = {title: [(name, text) for name, text in texts.items() if name in figures]
                 for title, texts in SENTENCES.items()}
     known = {name for texts in SENTENCES.values() for name in texts}
@@ -89,6 +97,11 @@ def write_page():
         if rows:
             lines += ["", f"## {title}", "", "| figure | what it counts |", "|---:|---|"]
             lines += [f"| {figures[name]:,} | {text} |" for name, text in rows]
+        if rows and title == PROVED:
+            lines += ["", "`./hak prove` proves these with cbmc over the shipped sources, in minutes. What is proved for a word that other"
+                      " threads", "may have changed just before holds however threads alternate.", "", "| proof | what it says |", "|---|---|"]
+            proofs = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
+            lines += [f"| `{name}` | {claim} |" for name, claim in (line.split(": ", 1) for line in proofs.splitlines())]
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
 
 

@@ -56,6 +56,7 @@ refuse 'hak: fuzz: no such target: nope; there are: operations damage options' f
 refuse 'hak: fuzz: --seconds takes a number' fuzz operations --seconds soon
 refuse "hak: soak: TIMES is a number, not 'long'" soak long
 refuse "hak: steady: TIMES is a number, not 'often'" steady often
+"$HAK" prove --list | grep '^block_starts: Each class ' >/dev/null || fail "the proofs are not listed"
 "$HAK" help | grep '^usage: ' >/dev/null || fail "no help"
 
 # Compilers of other versions than this machine's: packages for a version that is not in use do not count.

@@ -151,6 +151,60 @@ fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --workspace --exclude hakmem
 
 stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
+# ---- proofs ----
+
+CBMC_RELEASE=trixie # the first of Debian's with cbmc 6
+CBMC_PACKAGES=(cbmc minisat libc6 libgcc-s1 libstdc++6)
+
+# Where no package of this system's will do: unpacks that release's, and the libraries they need, below build/tools, where their own
+# loader runs them. Takes no password, and nothing of the system changes.
+unpack_cbmc() {
+  local tools=$ROOT/build/tools/cbmc site get package loader
+  site=$(apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 2>/dev/null | grep -E -m 1 '/debian/?$') || true
+  present dpkg-deb || site=
+  [[ -n $site ]] || die "please install cbmc 6, a model checker for C: Debian 13 has it as cbmc"
+  printf 'unpacking cbmc of Debian %s into build/tools …\n' "$CBMC_RELEASE" >&2
+  rm -rf "$tools"
+  mkdir -p "$tools"/{bin,root,lists/partial,archives/partial}
+  printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$site" "$CBMC_RELEASE" >"$tools/sources.list"
+  get=(apt-get -qq -o "Dir::Etc::SourceList=$tools/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$tools/lists"
+    -o Dir::State::Status=/dev/null -o "Dir::Cache=$tools" -o APT::Sandbox::User=root)
+  { "${get[@]}" update && (cd "$tools/archives" && "${get[@]}" download "${CBMC_PACKAGES[@]}"); } >"$tools/log" 2>&1 </dev/null ||
+    { cat "$tools/log" >&2 && die "cbmc of Debian $CBMC_RELEASE cannot be had; please install cbmc 6"; }
+  for package in "$tools"/archives/*.deb; do dpkg-deb -x "$package" "$tools/root"; done
+  loader=$(compgen -G "$tools/root/usr/lib/*/ld-linux-*.so.*" | head -n 1)
+  printf '#!/bin/sh\nexec %q --library-path %q:%q %q "$@"\n' "$loader" "${loader%/*}" "$tools/root/usr/lib" "$tools/root/usr/bin/cbmc" >"$tools/bin/cbmc"
+  chmod +x "$tools/bin/cbmc"
+  rm -r "$tools/archives" "$tools/lists"
+}
+
+# Puts cbmc 6 into PATH: that which is there, this system's package, or another release's.
+need_cbmc() {
+  export PATH=$ROOT/build/tools/cbmc/bin:$PATH
+  present cbmc && return
+  if [[ $(apt-cache policy cbmc 2>/dev/null) =~ Candidate:\ ([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 6)); then
+    need cbmc:cbmc
+  else
+    unpack_cbmc
+  fi
+  present cbmc || die "cbmc 6 or newer is needed; this one says: $(cbmc --version 2>&1 | head -n 1)"
+}
+
+# The leaves that cbmc can follow, for all inputs, and the bugs that it must find in them: tests/prove/prove.py.
+prove() {
+  local status=0
+  need python3:python3 cc:gcc /usr/include/stdlib.h:libc6-dev
+  if [[ ${1-} == --list ]]; then
+    python3 "$ROOT/tests/prove/prove.py" --list
+    return
+  fi
+  need_cbmc
+  mkdir -p "$ROOT/build"
+  python3 "$ROOT/tests/prove/prove.py" "$(type -P cbmc)" "$@" | tee "$ROOT/build/prove.log" || status=1
+  (($#)) || figures prove "$ROOT/build/prove.log"
+  return "$status"
+}
+
 # ---- long forms ----
 
 # The table of programs, each under both mallocs; what has run with this library is not run again.
@@ -177,6 +231,7 @@ soak() {
   "$ROOT/tests/recipes.sh" || status=1
   "$ROOT/tests/wheel.sh" '' "$ROOT/build/whole-wheel" || status=1 # cargo builds the command, as in `pip install .`
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
+  "$ROOT/hak" prove || status=1
   steady "$((4 * times))" | tee "$ROOT/build/steady.log" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
