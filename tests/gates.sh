@@ -147,6 +147,21 @@ passes python3 "$ROOT/tests/coverage.py" "$ROOT/build/lines.info" "$ROOT/src" 95
 printf 'SF:%s/src/one.c\nDA:3,%d\nDA:1,1\n' "$ROOT" 0 | plant build/lines.info
 finds 'not reached: 3' python3 "$ROOT/tests/coverage.py" "$ROOT/build/lines.info" "$ROOT/src" 95
 
+# The proofs, with a cbmc that always says the same: what cannot be proved, a bug that is not found, and what cbmc did not look at.
+says() {
+  printf '#!/bin/sh\necho "%s"\nexit %d\n' "$1" "$2" >"$SCRATCH/cbmc"
+  chmod +x "$SCRATCH/cbmc"
+}
+says '** 0 of 3 failed' 0
+finds 'FAIL offers finds src/superslab.c' python3 "$PROJECT/tests/prove/prove.py" "$SCRATCH/cbmc" offers
+says '[offers.assertion.1] line 1 x: FAILURE
+VERIFICATION FAILED' 10
+finds '[offers.assertion.1] line 1 x: FAILURE' python3 "$PROJECT/tests/prove/prove.py" "$SCRATCH/cbmc" offers
+says '**** WARNING: no body for function strcspn
+** 0 of 3 failed' 0
+finds 'strcspn has no body' python3 "$PROJECT/tests/prove/prove.py" "$SCRATCH/cbmc" offers
+finds 'no such proof: nothing' python3 "$PROJECT/tests/prove/prove.py" "$SCRATCH/cbmc" nothing
+
 # A stage that fails, whatever its last command says, and whatever the others do.
 need() { :; }
 build_library() { :; }
