@@ -51,8 +51,8 @@ HAK_INLINE bool canary_is_intact(const struct slab *s, const char *at, size_t by
     }
     return canary_is_intact_on_pages(s, at, bytes);
 }
-/* Asked where nobody has to read it: the program may have made the page in which its block ends inaccessible, or keep it from its
- * children (MADV_DONTFORK), as RDMA libraries do. */
+/* Asked where nobody has to read it: the program may have made the page in which its block ends inaccessible, or keep
+ * it from its children (MADV_DONTFORK), as RDMA libraries do. */
 HAK_INLINE bool canary_is_there(const char *at, size_t bytes) { return os_readable_now((uintptr_t)at, bytes); }
 _Static_assert(CANARY_TAIL_BYTES == 4 * sizeof(uint64_t), "a canary is four words");
 

@@ -98,7 +98,8 @@ int leave_memory() {
     return 0;
 }
 
-/* Blocks whose last page is a part of one, or whose canary lies on two pages; used before, so that they have a canary. */
+/* Blocks whose last page is a part of one, or whose canary lies on two pages; used before, so that they have a
+ * canary. */
 const size_t kEndSizes[] = {200000, 50 * 4096 - 16, kMiB - 32 - 16, 5 * kMiB + 12345, 5 * kMiB - 8};
 
 char *used_before(size_t size) {
@@ -111,7 +112,8 @@ size_t page_end(size_t size) {
     return (size + page - 1) / page * page;
 }
 
-/* The page in which a block ends goes back to the system, as programs do it that know such blocks as mappings of their own. */
+/* The page in which a block ends goes back to the system, as programs do it that know such blocks as mappings of their
+ * own. */
 int give_back_ends() {
     for (size_t size : kEndSizes)
         for (int i = 0; i < 4; i++) {
