@@ -530,7 +530,7 @@ for line in sys.stdin:
         self.assertNotIn("release at", self.run_tool("symbolize", "report.log"), "another program by now")
         # The same as JSON, for programs that gather reports.
         written = self.place / "report-%p.json"
-        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1", ON_ERROR="report", REPORT_FILE=str(written))
+        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="2", ON_ERROR="report", REPORT_FILE=str(written))
         path = next(self.place.glob("report-*.json"))
         self.assertIn(f"hakmem: the report is in {path}", plain)
         document = json.loads(path.read_text())
@@ -556,7 +556,7 @@ for line in sys.stdin:
         for mark in ("SECOND", "REQUEST", "FIRST"):
             self.assertIn(place("work", mark), from_json)
         # What the guard pool knows: the access, and who allocated and freed the block.
-        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
+        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="2")
         self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
         allocated = next(at for at, line in enumerate(plain) if line.startswith("hakmem: allocated by thread "))
         freed = next(at for at, line in enumerate(plain) if line.startswith("hakmem: freed by thread "))
