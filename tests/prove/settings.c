@@ -42,6 +42,21 @@ void prove_digits(void) {
     PROVE(end == NULL || (end == digits + 20 && value == UINT64_MAX - 615 + rest));
 }
 
+/* Every number of 17 digits that has the first 15 of 2^54, in KiB: the same. */
+void prove_unit(void) {
+    /* --unwind 21 */
+    static char digits[18] = "180143985094819__k"; /* 84 follows in 2^54 */
+    uint64_t rest = 0, value = 0;
+    for (unsigned i = 15; i < 17; i++) {
+        digits[i] = (char)nondet_u8();
+        GIVEN(is_digit(digits[i]));
+        rest = rest * 10 + (uint64_t)(digits[i] - '0');
+    }
+    const char *end = parse_number(digits, 18, &value);
+    PROVE((end != NULL) == (rest <= 83));
+    PROVE(end == NULL || (end == digits + 18 && value == (18014398509481900u + rest) << 10));
+}
+
 /* Every text of up to 5 bytes: parse_number reads nothing behind it, and stops within it; without a point, what it
  * took is a number and a unit, whose shift the value has. */
 void prove_number(void) {
