@@ -38,10 +38,10 @@ static uint32_t dump_begin(void) {
     return rmw_add(&dumps.number, 1) + 1;
 }
 
-static struct end_file end_file = {-1, 0}; /* of PROFILE_FILE */
+static struct end_file profile_at_end = {-1, 0}; /* of PROFILE_FILE */
 
 static bool dump_profile_named(const char *pattern, enum output_name name, uint32_t number, const char *moment) {
-    int kept = name == NAME_PROCESS ? text_end_file(&end_file) : -1;
+    int kept = name == NAME_PROCESS ? text_end_file(&profile_at_end) : -1;
     int fd = kept >= 0 ? kept : text_open_output(pattern, name, number);
     bool written = fd >= 0 && profile_write(fd, moment);
     if (fd >= 0 && fd != kept) {
@@ -142,7 +142,7 @@ bool dump_start(void) {
     if (signal_number != 0 && !os_on_signal((int)signal_number, false, on_dump_signal))
         text_line("hakmem: HAKMEM_DUMP_SIGNAL=%u: this signal has no handlers", signal_number);
     if (option_text(OPT_PROFILE_FILE)[0] != '\0' && option(OPT_PROFILE))
-        text_open_end_file(&end_file, option_text(OPT_PROFILE_FILE));
+        text_open_end_file(&profile_at_end, option_text(OPT_PROFILE_FILE));
     if (option_text(OPT_PROFILE_FILE)[0] != '\0' || option(OPT_STATS))
         os_on_signal(SIGTERM, true, on_end_signal);
     return option(OPT_PROFILE);

@@ -583,7 +583,7 @@ static int open_stats_file(enum output_name name, uint64_t number) {
     return fd;
 }
 
-static struct end_file end_file = {-1, 0};
+static struct end_file stats_at_end = {-1, 0};
 
 HAK_AT_START void stats_init(void) {
     const char *pattern = option_text(OPT_STATS_FILE);
@@ -592,14 +592,14 @@ HAK_AT_START void stats_init(void) {
     if (*pattern == '\0')
         stats_fd = os_keep_output(2);
     else
-        text_open_end_file(&end_file, pattern);
+        text_open_end_file(&stats_at_end, pattern);
 }
 
 uint64_t stats_write(enum output_name name, uint64_t number) {
     struct heap_figures *f = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
     if (f == NULL)
         return 0;
-    int kept = name == NAME_PROCESS ? text_end_file(&end_file) : -1;
+    int kept = name == NAME_PROCESS ? text_end_file(&stats_at_end) : -1;
     int file = kept >= 0 ? kept : open_stats_file(name, number);
     int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
     struct text t = {f->text, sizeof f->text, 0, fd};
