@@ -4,6 +4,12 @@
 #include "base/options.h"
 #include "base/os.h"
 
+/* Something is mapped where nothing should be: because the SuperSlab or heap was counted while a cut went on, and has
+ * kept its addresses? */
+static bool is_kept(size_t number, _Atomic size_t *kept) {
+    return !hak_region.window && PROVEN(kept_look, number < load_seq(kept));
+}
+
 /* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make
  * accessible what they need. */
 static enum os_map_kind superslab_mapping(size_t superslab) {
@@ -84,17 +90,28 @@ static void put_reserved(size_t superslab) {
     put_chain(&hak_region_use.parts, next_part, (uint32_t)superslab + 1);
 }
 
+/* Those of these SuperSlabs that have reserved addresses give them back; what lies behind may be another thread's.
+ * False: none has. */
+static bool unmap_kept(size_t first, size_t n) {
+    size_t kept = load_seq(&hak_region_use.kept);
+    if (hak_region.window || first >= kept)
+        return false;
+    os_unmap(slot_address(first * SUPERSLAB_SLOTS), min_size(kept - first, n) * SUPERSLAB_BYTES);
+    return true;
+}
+
 /* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in
  * the way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
     enum os_map_kind kind = superslab_mapping(first + n - 1);
     bool reserved = kind != OS_AT;
-    size_t kept = !reserved && !hak_region.window ? load_seq(&hak_region_use.kept) : first;
-    bool partly = first < kept; /* those that have reserved addresses are ours */
-    if (unlikely(partly))
-        os_unmap(at, (kept - first) * SUPERSLAB_BYTES);
+    bool partly = !reserved && unmap_kept(first, n);
     void *got = reserved ? os_map(kind, at, n * SUPERSLAB_BYTES) : region_map_at(at, n * SUPERSLAB_BYTES);
+    if (got == OS_OCCUPIED && !reserved && !partly && unmap_kept(first, n)) {
+        partly = true;
+        got = region_map_at(at, n * SUPERSLAB_BYTES);
+    }
     /* A process that has no mappings left may still unmap the begin of one and make the one before it longer. */
     if (got == NULL && reserved && os_unmap(at, n * SUPERSLAB_BYTES)) {
         got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
@@ -147,6 +164,8 @@ static bool map_slots(size_t slot, unsigned n, bool *blocked) {
     char *at = slot_address(slot);
     bool reserved = superslab_mapping(slot / SUPERSLAB_SLOTS) != OS_AT;
     void *got = reserved ? os_map(OS_FRESH, at, n * SLOT_BYTES) : region_map_at(at, n * SLOT_BYTES);
+    if (got == OS_OCCUPIED && is_kept(slot / SUPERSLAB_SLOTS, &hak_region_use.kept))
+        got = os_map(OS_FRESH, at, n * SLOT_BYTES);
     *blocked = got == OS_OCCUPIED;
     return got == at;
 }
@@ -205,5 +224,7 @@ void *region_commit_heap(size_t index) {
             return done ? at : NULL;
         }
     }
-    return region_map_at(at, HEAP_BYTES) == at ? at : NULL;
+    if (region_map_at(at, HEAP_BYTES) == at)
+        return at;
+    return is_kept(index, &hak_region_use.kept_heaps) && os_map(OS_FRESH, at, HEAP_BYTES) == at ? at : NULL;
 }

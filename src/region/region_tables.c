@@ -70,7 +70,8 @@ bool region_commit_packs(size_t slots) {
  *
  *  1. Whoever takes SuperSlabs or heaps counts them first and then reads how many have reserved addresses. The cut
  *     stores that first and then reads the count. So one of the two sees the other: what was taken stays reserved, or
- *     the taker maps it where nothing is, if need be after the cut is done.
+ *     the taker maps it where nothing is, if need be after the cut is done. Both may see the other, as the cut goes on
+ *     until the count stays: then what was taken stays reserved, and the taker looks once more (is_kept).
  *  2. Whoever needs tables reads the frontier, then how many SuperSlabs have tables reserved, gives those memory, and
  *     moves the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never
  *     goes back: a taker that has read the old number fails, and reads again. */

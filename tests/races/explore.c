@@ -210,6 +210,7 @@ void explore_point(int64_t place, bool write) {
 }
 
 void explore_restart(void) { leave(RESTART); }
+void race_leave(void) { leave(MET_BEFORE); }
 
 static void coroutine_main(void) {
     if (setjmp(x.coroutine[explore_thread].start) == 0)

@@ -31,6 +31,8 @@ extern const struct race *const races[]; /* ends with NULL */
 
 /* Reports that the execution is wrong, with the accesses that led to it, and ends it. */
 _Noreturn void race_fail(const char *what);
+/* Leaves an execution of which nothing new is to be learned, as when a thread waits and is woken for no reason. */
+_Noreturn void race_leave(void);
 #define race_expect(x) ((x) ? (void)0 : race_fail("expected: " #x))
 
 /* Called in `check`: records that this outcome, from 0 to `outcomes` - 1, occurred. */

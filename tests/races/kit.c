@@ -70,9 +70,70 @@ bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
     return true;
 }
 
+/* ---- what is mapped, if kit_maps ---- */
+
+enum { PLACES = 8 }; /* SuperSlabs, then heaps */
+bool kit_maps;
+static _Atomic enum kit_mapped mapped[2 * PLACES];
+
+static const char *place(unsigned i) {
+    return i < PLACES ? slot_address(i * SUPERSLAB_SLOTS) : hak_region.heaps + (i - PLACES) * HEAP_BYTES;
+}
+static bool place_in(unsigned i, const char *address, size_t bytes) {
+    return kit_maps && explore_running && (uintptr_t)place(i) - (uintptr_t)address < bytes;
+}
+enum kit_mapped kit_mapped(const void *address) {
+    unsigned i = 0;
+    while (place(i) != address)
+        i++;
+    return mapped[i];
+}
+
+/* False: the place is none of these. */
+static bool map_places(enum os_map_kind kind, void *address, size_t bytes, void **got) {
+    bool any = false;
+    *got = address;
+    for (unsigned i = 0; i < 2 * PLACES; i++) {
+        enum kit_mapped hole = KIT_HOLE;
+        if (!place_in(i, address, bytes))
+            continue;
+        any = true;
+        if (kind >= OS_FRESH)
+            mapped[i] = KIT_MAPPED;
+        else if (!rmw_cas(&mapped[i], &hole, KIT_MAPPED))
+            *got = OS_OCCUPIED;
+    }
+    return any;
+}
+
+bool __real_os_unmap(void *address, size_t bytes);
+bool __wrap_os_unmap(void *address, size_t bytes);
+bool __wrap_os_unmap(void *address, size_t bytes) {
+    for (unsigned i = 0; i < 2 * PLACES; i++)
+        if (place_in(i, address, bytes))
+            mapped[i] = KIT_HOLE;
+    return (kit_maps && explore_running) || __real_os_unmap(address, bytes);
+}
+
+/* Who waits goes on once for no reason. */
+static _Atomic unsigned waits;
+void __real_os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
+void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
+void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
+    if (!explore_running)
+        __real_os_wait(word, value, ms);
+    else if (rmw_add(&waits, 1) != 0)
+        race_leave();
+}
+
+/* ---- other mappings ---- */
+
 void *__real_os_map(enum os_map_kind kind, void *address, size_t bytes);
 void *__wrap_os_map(enum os_map_kind kind, void *address, size_t bytes);
 void *__wrap_os_map(enum os_map_kind kind, void *address, size_t bytes) {
+    void *got;
+    if (map_places(kind, address, bytes, &got))
+        return got;
     if (kind < OS_FRESH)
         return __real_os_map(kind, address, bytes);
     set_open(address, bytes, kind != OS_FRESH_SHUT);

@@ -31,6 +31,10 @@ extern bool kit_is_settled;
 extern uint32_t kit_now_ms; /* the clock; kit_setup sets it */
 /* There is a purger, so slabs are lent. */
 extern bool kit_lends;
+/* What is mapped in the places of the first SuperSlabs and heaps is what is said here, not what the kernel has. */
+enum kit_mapped { KIT_RESERVED, KIT_HOLE, KIT_MAPPED };
+extern bool kit_maps;
+enum kit_mapped kit_mapped(const void *address);
 /* How many NUMA nodes there are; set it before kit_setup. 1 by default. */
 extern unsigned kit_nodes;
 /* Whether the kernel lets the program read and write there. */

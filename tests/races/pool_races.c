@@ -266,6 +266,42 @@ static void unborn_check(void) {
 const struct race unborn_race = {
     "unborn", "limits count slots that are free", unborn_setup, {unborn_0, unborn_1}, unborn_check, 1, NULL};
 
+/* ---- cut: the program limits its addresses while two threads take new SuperSlabs; cut_heap: while a thread is
+ * born ---- */
+
+static size_t new_superslab[2];
+static void *new_heap;
+
+static void cut_setup(void) {
+    kit_setup();
+    kit_maps = true;
+    new_superslab[0] = new_superslab[1] = BITSET_NONE;
+}
+static void cut_0(void) { region_limit(64 * MIB, SIZE_MAX); }
+static void cut_1(void) { new_superslab[0] = region_take_superslabs(1); }
+static void cut_2(void) { new_superslab[1] = region_take_superslabs(1); }
+static void cut_check(void) {
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 2; i++)
+        if (new_superslab[i] != BITSET_NONE) {
+            race_expect(kit_mapped(slot_address(new_superslab[i] * SUPERSLAB_SLOTS)) == KIT_MAPPED);
+            taken++;
+        }
+    race_expect(load_relaxed(&hak_region_use.superslabs) == taken);
+    race_saw(load_relaxed(&hak_region_use.kept) != 0);
+}
+const struct race cut_race = {
+    "cut", "memory in use is unmapped, or addresses are lost", cut_setup, {cut_1, cut_2, cut_0}, cut_check, 2, NULL};
+
+static void cut_heap_1(void) { new_heap = region_commit_heap(KIT_HEAPS); }
+static void cut_heap_check(void) {
+    race_expect(new_heap != NULL && kit_mapped(new_heap) == KIT_MAPPED);
+    race_saw(load_relaxed(&hak_region_use.kept_heaps) > KIT_HEAPS);
+}
+const struct race cut_heap_race = {
+    "cut_heap", "a thread finds no memory, of which there is enough", cut_setup, {cut_0, cut_heap_1}, cut_heap_check, 2,
+    NULL};
+
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 
 enum { FIRST = 64, INDICES = 2 }; /* neighbours, outside the first word */

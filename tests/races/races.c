@@ -24,6 +24,8 @@ X(lazy_hint) \
 X(lazy_long) \
 X(changed) \
 X(unborn) \
+X(cut) \
+X(cut_heap) \
 X(cache) \
 X(nodes) \
 X(node_offer) \
