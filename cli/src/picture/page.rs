@@ -12,7 +12,7 @@ use maud::{html, Markup, PreEscaped};
 
 const STYLE: &str = include_str!("../../assets/map.css");
 const MAP: Script =
-    Script { source: include_str!("../../assets/map.js"), hash: "sha256-pqdulBN5yy1eeYmDKoe16SWkNYfJVZK7iEpwezMJ3z0=" };
+    Script { source: include_str!("../../assets/map.js"), hash: "sha256-ceVwV7vPQO7OsqZsxie3V7H5hsCW+I0IbMcudMfYEXw=" };
 const LIVE: Script = Script {
     source: include_str!("../../assets/live.js"),
     hash: "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=",
