@@ -317,8 +317,10 @@ for line in sys.stdin:
 """
 UNTIL = """new Promise((done, fail) => {
     const begun = Date.now(), look = setInterval(() => {
-        if (%s) { clearInterval(look); done(true); }
-        else if (Date.now() - begun > 600000) { clearInterval(look); fail(new Error("not within ten minutes")); }
+        let is_so = false, why = "not so";
+        try { is_so = %s; } catch (error) { why = error.message; }
+        if (is_so) { clearInterval(look); done(true); }
+        else if (Date.now() - begun > 600000) { clearInterval(look); fail(new Error("after ten minutes: " + why)); }
     }, 20);
 })"""
 
