@@ -3,8 +3,8 @@
  *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
  *     canary, which free and realloc look at.
  *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
- *  3. The first SHUT_FIRST blocks that the process frees, and of later ones one in SHUT_EVERY of a heap's, are purged
- *     and made inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the
+ *  3. The first SHUT_FIRST blocks of SHUT_BYTES and more that the process frees, and of later ones one in SHUT_EVERY of
+ *     a heap's, are purged and made inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the
  *     program at the access, as where libc unmaps such blocks, and what it held is not handed out. That costs two
  *     calls, and the faults of the next use.
  *  4. Growth takes the slots behind the span if they are free; shrinking gives slots back.
@@ -37,10 +37,15 @@ static void check_canary(const struct slab *s) {
 
 #define SHUT_FIRST 4
 #define SHUT_EVERY (UINT8_MAX + 1)
+/* Only what libc would unmap: programs get away with reading smaller blocks after they freed them. CPython 3.10 does as
+ * a daemon thread ends after the interpreter, whose state is 113,528 bytes. */
+#define SHUT_BYTES (128 * KIB)
 
 static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 
-static bool is_to_be_shut(struct heap *h) {
+static bool is_to_be_shut(struct heap *h, const struct slab *s) {
+    if (asked_bytes(s) < SHUT_BYTES)
+        return false;
     if (unlikely(h->pool.is_shared)) /* nothing of it is counted in but counters, and it has no ring to wait in */
         return false;
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
@@ -197,7 +202,7 @@ static bool shut_free(struct slab *s) {
 static void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
-    if (!may_free(h, s, p) || (is_to_be_shut(h) && !shut_free(s)))
+    if (!may_free(h, s, p) || (is_to_be_shut(h, s) && !shut_free(s)))
         return;
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
