@@ -147,14 +147,6 @@ int keep_from_children() {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 4;
 }
 
-/* Guards at the end of live blocks. */
-int forbid_ends() {
-    for (size_t size : kEndSizes)
-        if (mprotect(used_before(size), page_end(size), PROT_NONE) != 0)
-            return 3;
-    return 0;
-}
-
 /* Secure mode promises less: it does not take back the page of a canary that is zero now. */
 const struct {
     const char *name;
@@ -165,7 +157,6 @@ const struct {
     {"read_after_free", read_after_free, false},
     {"give_back_ends", give_back_ends, false},
     {"keep_from_children", keep_from_children, true},
-    {"forbid_ends", forbid_ends, true},
 };
 
 const struct {
