@@ -56,8 +56,8 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
     l.packs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct pack);
-    /* A window holds as many heaps as its memory could feed; a page of threads' stacks costs more than a heap. */
-    size_t heaps = window ? min_size(HEAPS_MAX, max_size(64, l.superslabs * 4)) : HEAPS_MAX;
+    /* A window has as many heaps as the limit would have room for: they are mapped one by one. */
+    size_t heaps = window ? min_size(HEAPS_MAX, l.superslabs * (SUPERSLAB_BYTES / HEAP_BYTES)) : HEAPS_MAX;
     l.heaps_bytes = heaps * HEAP_BYTES;
     return l;
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/resource.h>
 
@@ -347,6 +348,37 @@ void exhaust_untouched(size_t limit) {
     }
 }
 
+/* Threads with small stacks, each with a block: what they share is the limit, and nothing else runs out. */
+void live_in_many_threads() {
+    constexpr unsigned kThreads = 140;
+    static pthread_barrier_t all_alive;
+    pthread_barrier_init(&all_alive, nullptr, kThreads + 1);
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 32 * kKiB);
+    std::vector<pthread_t> threads(kThreads);
+    for (pthread_t &thread : threads)
+        if (pthread_create(
+                &thread, &small,
+                [](void *) -> void * {
+                    void *block = malloc(100);
+                    pthread_barrier_wait(&all_alive);
+                    free(block);
+                    return block;
+                },
+                nullptr) != 0)
+            give_up("no room for a thread");
+    pthread_barrier_wait(&all_alive);
+    size_t without = 0;
+    for (pthread_t thread : threads) {
+        void *block = nullptr;
+        pthread_join(thread, &block);
+        without += block == nullptr;
+    }
+    if (without != 0)
+        give_up("%zu threads had no memory", without);
+}
+
 int run_child(const std::string &name, size_t limit) {
     if (name == "untouched")
         exhaust_untouched(limit);
@@ -372,6 +404,8 @@ int run_child(const std::string &name, size_t limit) {
         take_many_classes();
     if (name == "mix")
         mix_sizes(limit);
+    if (name == "threads")
+        live_in_many_threads();
     if (name == "locked")
         live_locked();
     if (name == "locked_full")
@@ -421,6 +455,7 @@ TEST(Limits, EverySizeUnderAddressSpace) { run_limited("every_as", 192 * kMiB, l
 TEST(Limits, EverySizeUnderData) { run_limited("every_data", 192 * kMiB, limit_data); }
 TEST(Limits, MixedSizesUnderAddressSpace) { run_limited("mix", 96 * kMiB, limit_address_space); }
 TEST(Limits, MixedSizesUnderData) { run_limited("mix", 96 * kMiB, limit_data); }
+TEST(Limits, ManyThreadsUnderAddressSpace) { run_limited("threads", 64 * kMiB, limit_address_space); }
 
 void no_limit(long) {}
 TEST(Limits, AlignedBlocksAtTheFrontier) {
