@@ -122,7 +122,9 @@ uint32_t os_process(void);            /* the kernel's number of this process; as
 void os_keep_process(_Atomic uint32_t *number);
 bool os_is_vforked(void); /* this is a process of its own, in the memory of the one that os_process names */
 uint32_t os_thread(void); /* the kernel's number of this thread */
-uint64_t os_random(void); /* not predictable from outside; constant for the life of the process */
+/* Not predictable from outside, constant for the life of the process; none tells anything of another. */
+enum os_random { OS_RANDOM_KEY, OS_RANDOM_SECOND_KEY, OS_RANDOM_PLACE, OS_RANDOM_SEED };
+uint64_t os_random(enum os_random which);
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal
  * handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);

@@ -238,15 +238,19 @@ uint32_t os_thread(void) {
 #endif
 }
 
-uint64_t os_random(void) {
+static uint64_t mix(uint64_t x) {
+    x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 27, x *= 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* From two words. libc uses them as they are, the first for the stack protector: mixed, so that neither gives the other
+ * away. Whoever knows one number still lacks a word for the next. */
+uint64_t os_random(enum os_random which) {
     uint64_t words[2] = {0, 0};
     const void *bytes = (const void *)getauxval(AT_RANDOM);
     if (bytes != NULL)
         memcpy(words, bytes, sizeof words);
-    /* The stack protector uses the first word as it is: mix, so that neither gives the other away. */
-    uint64_t x = words[0] ^ (words[1] << 32 | words[1] >> 32);
-    x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 27, x *= 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return mix(mix(words[0] + (which + 1) * 0x9e3779b97f4a7c15u) ^ words[1]);
 }
 
 static void find_program(void) {

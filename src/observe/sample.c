@@ -192,7 +192,7 @@ static void begin_anew(struct heap *h) {
     }
     store_relaxed(&r->mean_bytes, (float)(1 / often));
     if (r->random == 0)
-        r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
+        r->random = os_random(OS_RANDOM_SEED) ^ (uint64_t)h->number << 40 ^ os_now_ms();
     r->bytes_left = (int64_t)draw_bytes(r);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         h->sampled[c].left = draw_blocks(r, c);

@@ -86,8 +86,8 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->base = round_down(word, SUPERSLAB_BYTES);
     r->window = word & PUBLISHED_WINDOW;
     r->superslabs_max = l.superslabs;
-    r->key = (uintptr_t)os_random() | (BLOCK_ALIGN - 1); /* is_no_block says why */
-    r->second_key = (r->key * 0x9e3779b97f4a7c15 ^ r->key >> 29) | 1;
+    r->key = (uintptr_t)os_random(OS_RANDOM_KEY) | (BLOCK_ALIGN - 1); /* is_no_block says why */
+    r->second_key = os_random(OS_RANDOM_SECOND_KEY) | 1;
     r->wide = option(OPT_SECURE) && os_has_wide();
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     r->nodes = nodes_count();
@@ -192,7 +192,7 @@ static bool reserve(size_t bytes) {
 static bool open_window_of(unsigned log2, bool *refused) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
-    uint64_t random = os_random();
+    uint64_t random = os_random(OS_RANDOM_PLACE);
     unsigned bits = (unsigned)min_size(WINDOW_BITS_MAX, highest_bit((uintptr_t)&l));
     for (; bits >= WINDOW_BITS_MIN && !*refused; bits--, random = random >> 7 | random << 57) {
         uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (random & low_bits(bits - 2)), SUPERSLAB_BYTES);

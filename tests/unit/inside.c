@@ -91,6 +91,8 @@ unsigned inside_block_index(unsigned class_id, size_t offset_in_slab) {
 
 void inside_overwrite_option(unsigned option) { store_relaxed(option_word((enum option)option), 1); }
 void inside_overwrite_key(void) { hak_region.key = 7; }
+uintptr_t inside_key(void) { return hak_region.key; }
+uintptr_t inside_base(void) { return hak_region.base; }
 
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 

@@ -74,6 +74,8 @@ void inside_tuner_interrupt(void);
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);
 void inside_overwrite_key(void);
+uintptr_t inside_key(void);
+uintptr_t inside_base(void);
 
 /* Writes the option's words as another process does when it sets the option. */
 int inside_option_write(const char *name, const char *value);

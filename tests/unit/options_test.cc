@@ -405,6 +405,19 @@ TEST(OptionsDeathTest, StartOptionsAreReadOnly) {
     }
 }
 
+/* Where a window lies is random, too, and every pointer tells it. If it fails, a pointer that leaks tells a part of the
+ * key to links and canaries. */
+TEST(Region, ItsPlaceTellsNothingOfTheKey) {
+    constexpr uintptr_t kRandomBits = ((uintptr_t{1} << 44) - 1) & ~(uintptr_t{2} * kMiB - 1); /* as there */
+    if (getenv("HAKMEM_REGION_BYTES") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=Region.ItsPlaceTellsNothingOfTheKey"}, {"HAKMEM_REGION_BYTES=0"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    hak_free(hak_malloc(100));
+    EXPECT_NE((inside_base() ^ inside_key()) & kRandomBits, 0u) << std::hex << inside_base();
+}
+
 /* If it fails, a program that writes far beyond a block silently changes what HAKMEM knows about blocks. */
 TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
