@@ -4,9 +4,9 @@
  *     canary, which free and realloc look at.
  *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
  *  3. The first SHUT_FIRST blocks of SHUT_BYTES and more that the process frees, and of later ones one in SHUT_EVERY of
- *     a heap's, are purged and made inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the
- *     program at the access, as where libc unmaps such blocks, and what it held is not handed out. That costs two
- *     calls, and the faults of the next use.
+ *     a heap's, are purged and made inaccessible until they leave the ring. So reading or writing such a block after it
+ *     was freed ends the program at the access, as where libc unmaps such blocks, and what it held is not handed out.
+ *     That costs two calls, and the faults of the next use.
  *  4. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
