@@ -218,6 +218,8 @@ bool presence_pause(unsigned ms) {
     }
 }
 
+void presence_gathers_anew(void) { store_seq(&hak_presence.gathered, false); }
+
 void presence_park(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);

@@ -93,6 +93,8 @@ bool presence_claim_purger(void);
 void presence_release_purger(void);
 /* Sleeps for so long. False: the purger is to end, as the program has had one thread for a while. */
 bool presence_pause(unsigned ms);
+/* The purger wants to park, and looks at all that has gathered. Only what gathers from now on keeps it from that. */
+void presence_gathers_anew(void);
 /* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. */
 void presence_park(void);
 /* Was anything settled since the purger's last tick? */

@@ -106,6 +106,7 @@ static void purger_empty_idle_caches(struct heap *own) {
  * each thread wakes the purger when it next puts something into a ring. */
 static bool caches_hold_blocks(const struct heap *own) {
     bool hold = false;
+    presence_gathers_anew(); /* first: what gathered before is seen below */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
