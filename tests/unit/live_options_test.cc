@@ -9,6 +9,7 @@
 #include <hakmem.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -202,9 +203,11 @@ long purgers() {
     Thread other(1);
     static const long without = process_threads();
     long wanted = get("PURGER") == "1", threads = 0;
-    for (int tries = 0; tries < 20000 && (tries < 100 || threads != wanted); tries++) {
+    const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    for (int tries = 0; tries < 100 || (threads != wanted && std::chrono::steady_clock::now() < last); tries++) {
         free_all(allocate(100, 65 * kKiB));
         threads = process_threads() - without;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     free_all(other.blocks);
     return threads;
