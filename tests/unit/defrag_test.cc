@@ -455,4 +455,14 @@ TEST(Defrag, NothingMovesInSecureModeAndWithoutSuperSlabs) {
     }
 }
 
+TEST(Defrag, ThreadsMoveBesideThePurger) {
+    Outcome outcome = run_self({"--gtest_filter=Defrag.ThreadsMoveWhileOthersFree"}, {"HAKMEM_PURGER=1"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_NE(outcome.out.find("[       OK ]"), std::string::npos) << outcome.out;
+}
+
 } // namespace
+
+/* A purger would take slabs for a moment in which they were to be filled, and empty some itself. */
+extern const char *hak_options;
+const char *hak_options = "PURGER=0";
