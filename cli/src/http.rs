@@ -513,7 +513,7 @@ mod tests {
         assert!(rest(open(address, "GET / HTTP/1.1\r\n")).is_empty());
     }
 
-    /// Without this deadline a client that reads a byte now and then would keep its place for ever.
+    /// Without this deadline a client could keep its connection forever by reading a byte now and then.
     #[test]
     fn a_slow_reader_is_dropped() {
         const BODY: usize = 64 << 20;

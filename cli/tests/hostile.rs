@@ -179,7 +179,7 @@ fn fifo(directory: &Path) -> PathBuf {
 }
 
 fn symbolized(line: &str) -> Output {
-    // A child that waits for ever fails the test instead of hanging it.
+    // If the child never ends, the test fails after five minutes instead of hanging.
     let mut command = Command::new("timeout");
     command.args(["300", env!("CARGO_BIN_EXE_hakmem"), "symbolize"]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

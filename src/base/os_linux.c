@@ -1,6 +1,6 @@
 /* os.h on Linux, with os_memory.c and os_files.c, over libc's thin wrappers where those are no cancellation points: a
- * thread that is being cancelled would end inside malloc, whose caller may hold locks or be noexcept. What libc lets be
- * cancelled (open, read, write, close, nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not.
+ * thread that is being cancelled would end inside malloc, whose caller may hold locks or be noexcept. libc may
+ * cancel a thread in open, read, write, close, nanosleep, msync and fcntl, so these go to the kernel by syscall().
  * tests/entry holds the list.
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */

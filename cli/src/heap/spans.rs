@@ -4,8 +4,9 @@
 //!     is split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones
 //!     is huge-page rounding.
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
-//!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some
-//!     slabs of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
+//!  3. The free lists of tiny slabs say which pages hold no live block. The lists lie in the blocks themselves, so only
+//!     some slabs of a class are read, and stand for all. What meshing would give back follows from them, too
+//!     (meshing.rs).
 // SPDX-License-Identifier: MIT
 
 use super::layout::LazyFacts;

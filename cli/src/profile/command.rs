@@ -1,7 +1,7 @@
 //! The commands `hakmem profile`, `hakmem flame` and `hakmem diff`.
 //!
-//! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; what is
-//! written is told by the name of the output.
+//! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; the
+//! name of the output says what is written.
 // SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};

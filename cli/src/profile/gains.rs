@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(of_class(&busy, Some(&class(150_000_000, 19_000_000)), 4096, 1.0), None);
     }
 
-    /// What a program did: its misses for blocks of 500 bytes, and the lines that follow if it took so many seconds of
-    /// processor time. None: there is no library.
+    /// Runs a program. Returns its misses for blocks of 500 bytes, and the lines of advice for each of the two
+    /// processor times, in seconds. None: there is no library.
     fn grown(tune: &str, cpu: [f64; 2]) -> Option<(u64, [Vec<String>; 2])> {
         let Some(library) = std::env::var_os("HAKMEM_LIBRARY") else {
             eprintln!("skipped: HAKMEM_LIBRARY names no libhakmem.so");

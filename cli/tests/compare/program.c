@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../reads_of_parent.h"
+
 static size_t mib;
 
 static void touch(void) {
@@ -41,19 +43,6 @@ static void work(long count) {
     clock_gettime(CLOCK_MONOTONIC, &end);
     double seconds = (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9;
     printf("sum: %u\nops/s: %.0f\nns each: %.3f\n", sum, (double)count / seconds, seconds * 1e9 / (double)count);
-}
-
-/* How many reads the process that started this one has made; -1 where the kernel does not tell. */
-static long reads_of_parent(void) {
-    char path[64], line[64];
-    long reads = -1;
-    snprintf(path, sizeof path, "/proc/%d/io", (int)getppid());
-    FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "syscr: %ld", &reads);
-    if (file)
-        fclose(file);
-    return reads;
 }
 
 static void wait_for_reads(int reads) {

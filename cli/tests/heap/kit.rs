@@ -180,8 +180,8 @@ pub fn text(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A function `leaf` that calls malloc, with debug information of so many inlined calls, each in the other, and a link
-/// to what several debug files have in common.
+/// Writes an object file with a function `leaf` that calls malloc. Its debug information claims that `calls` inlined
+/// calls are nested there, and names `link` as the file that several debug files share.
 pub fn nested(directory: &Path, calls: usize, link: &Path) -> PathBuf {
     let head = r#".text
 .globl leaf

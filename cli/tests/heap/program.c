@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../reads_of_parent.h"
+
 enum { CHURN_BLOCKS = 2000 };
 
 static size_t number[3];
@@ -63,19 +65,6 @@ static void start(size_t threads, void *(*run)(void *)) {
             abort();
     }
     pthread_barrier_wait(&ready);
-}
-
-/* How many reads the process that started this one has made; -1 where the kernel does not tell. */
-static long reads_of_parent(void) {
-    char path[64], line[64];
-    long reads = -1;
-    snprintf(path, sizeof path, "/proc/%d/io", (int)getppid());
-    FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "syscr: %ld", &reads);
-    if (file)
-        fclose(file);
-    return reads;
 }
 
 /* Whoever looks every 2 ms, with one read, has had 2 s of time then, or has looked more closely. */
