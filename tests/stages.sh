@@ -146,8 +146,11 @@ fuzz() {
   return "$status"
 }
 
-# fuzz_readers SECONDS: each reader of the command gets damaged input for so long.
-fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --workspace --exclude hakmem-proto --lib --bins -- any_ every_fact; }
+# fuzz_readers SECONDS: each reader of the command gets damaged input for so long, all of a crate's at once.
+fuzz_readers() {
+  HAKMEM_FUZZ_SECONDS=$1 in_cli test --workspace --exclude hakmem-proto --lib --bins -- \
+    --nocapture --test-threads 64 any_ every_fact
+}
 
 stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
@@ -237,7 +240,7 @@ soak() {
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
-  fuzz_readers "$((6 * times))" | tee -a "$ROOT/build/soak.log" || status=1
+  fuzz_readers "$((360 * times))" | tee -a "$ROOT/build/soak.log" || status=1
   HAKMEM_LIBRARY=$ROOT/build/soak/libhakmem.so in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock
   figures soak "$ROOT/build/soak.log" "$ROOT/build/steady.log"
   return "$status"

@@ -130,6 +130,11 @@ impl Legend {
         Legend { kinds, slot_bytes: snapshot.slot_bytes, color }
     }
 
+    /// What so many slots hold. A snapshot may claim any size of a slot.
+    fn bytes(&self, slots: usize) -> f64 {
+        slots as f64 * self.slot_bytes as f64
+    }
+
     /// z for all that have none of their own.
     fn letter(&self, kind: Option<Kind>) -> char {
         let place = self.kinds.iter().position(|(other, _)| Some(*other) == kind);
@@ -157,7 +162,7 @@ impl Legend {
             false => self.letter(Some(kind)).to_string(),
         };
         let name = |(kind, count): &(Kind, usize)| {
-            let text = format!("{} {}", kind.name(), say::bytes((*count as u64 * self.slot_bytes) as f64));
+            let text = format!("{} {}", kind.name(), say::bytes(self.bytes(*count)));
             (format!("{} {text}", sign(*kind)), text.chars().count() + 2)
         };
         let fill = if self.color { "▁ to █: blocks used" } else { "upper case: half of the blocks or more used" };
@@ -165,7 +170,7 @@ impl Legend {
         let states = states.map(|text| (text.to_string(), text.chars().count()));
         let named = LETTERS.len().min(self.kinds.len());
         let others = &self.kinds[named..];
-        let rest = others.iter().map(|(_, count)| *count as u64 * self.slot_bytes).sum::<u64>() as f64;
+        let rest = self.bytes(others.iter().map(|(_, count)| count).sum());
         let sign = if self.color { "" } else { "z " };
         let rest = format!("{sign}{} more {}", others.len(), say::bytes(rest));
         let rest = (!others.is_empty()).then(|| (rest.clone(), rest.len()));
@@ -362,6 +367,12 @@ mod tests {
     fn an_empty_heap_is_drawn() {
         let text = text(&snapshot(0), PLAIN, 10);
         assert!(text.contains("0 SuperSlabs") && text.contains("0 slots ACTIVE"), "{text}");
+    }
+
+    #[test]
+    fn slots_may_claim_any_size() {
+        let claim = Snapshot { slot_bytes: u64::MAX, ..snapshot(2) };
+        assert!(text(&claim, PLAIN, 40).contains("EMPTY"));
     }
 
     /// Else a snapshot that somebody sent ends the command, or keeps it.

@@ -143,7 +143,15 @@ pub fn is_long() -> bool {
 pub fn cases(count: u64, mut run: impl FnMut(u64)) {
     let (begun, most) = (Instant::now(), seconds().map(Duration::from_secs));
     let goes_on = |seed: u64| most.map_or(seed < count, |most| begun.elapsed() < most);
-    (0..).take_while(|&seed| goes_on(seed)).for_each(&mut run);
+    let (before, mut tried) = (thread_time(), 0);
+    (0..).take_while(|&seed| goes_on(seed)).for_each(|seed| {
+        run(seed);
+        tried += 1;
+    });
+    if is_long() {
+        let test = std::thread::current().name().unwrap_or("a reader").to_string();
+        eprintln!("{test}: {tried} cases, {:.0} s of a processor", (thread_time() - before).as_secs_f64());
+    }
 }
 
 /// Texts that mean something to one reader or another.
