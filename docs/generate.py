@@ -98,7 +98,7 @@ def write_counters():
 
 def write_tunables():
     lines = ["# Tunables", "",
-             "`./hak doc` makes this page from the tables in `src/learn/tunables.h`: the tuned constants that can be changed while a",
+             "`./hak doc` makes this page from the tables in `src/tunables.h`: the tuned constants that can be changed while a",
              "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` or a [policy file](sites.md) sets them at the start; `hakmem set PID NAME=VALUE` and",
              "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, such as",
              "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
@@ -112,9 +112,9 @@ def write_tunables():
         lowest, highest = (text.replace("INT32_MAX", str(2**31 - 1)) for text in (lowest, highest))
         lines.append(" | ".join([f"| {name}", f"{lowest} to {highest}", initial, *(t.strip('"') for t in texts)]) + " |")
 
-    for entry in table_lines("learn/tunables.h", "TUNABLES"):
+    for entry in table_lines("tunables.h", "TUNABLES"):
         row(*entry)
-    for name, kind, *entry in table_lines("learn/tunables.h", "CLASS_TUNABLES"):
+    for name, kind, *entry in table_lines("tunables.h", "CLASS_TUNABLES"):
         row(f"{name}:BYTES ({kinds[kind]})", *entry)
     (ROOT / "docs" / "tunables.md").write_text("\n".join(lines) + "\n")
 

@@ -41,7 +41,7 @@ COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 def sources():
     text = (ROOT / "CMakeLists.txt").read_text()
     named = re.search(r"set\(HAKMEM_SOURCES(.*?)\)", text, re.DOTALL)[1].split()
-    return [ROOT / name for name in named if name.endswith(".c")] + [SRC / "libc.c"]
+    return [ROOT / name for name in named if name.endswith(".c")] + [SRC / "entry" / "libc.c"]
 
 
 def own_names(text):

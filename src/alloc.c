@@ -28,7 +28,7 @@
 #include "observe/sample.h"
 #include "scarce/packed.h"
 #include "secure/secure.h"
-#include "secure/zero.h"
+#include "zero.h"
 #include "slab.h"
 #include "thread.h"
 #include "tiny.h"

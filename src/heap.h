@@ -14,7 +14,7 @@
 #define HAK_HEAP_H
 
 #include "account.h"
-#include "learn/ledger.h"
+#include "ledger.h"
 #include "observe/profile.h"
 #include "region.h"
 

@@ -11,7 +11,7 @@
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "pages.h"
 #include "move/defrag.h"
 #include "base/options.h"

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "mesh/meshed.h"
 #include "base/options.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "presence.h"
 #include "superslab.h"
 

@@ -1,7 +1,7 @@
 /* See pages.h. */
 /* SPDX-License-Identifier: MIT */
 #include "pages.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "base/options.h"
 #include "inbox.h"
 #include "presence.h"

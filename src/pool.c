@@ -1,7 +1,7 @@
 /* See pool.h. */
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "limits.h"
 #include "base/log.h"
 #include "base/os.h"

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
 #include "arena/arena_heap.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "arena/lane.h"
 #include "beside/other.h"
 #include "observe/inspect.h"

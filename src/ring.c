@@ -3,7 +3,7 @@
 #include "ring.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "presence.h"
 #include "retain.h"
 #include "search.h"

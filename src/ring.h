@@ -3,7 +3,7 @@
  *
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
- *  2. One that runs full ring_spills times (learn/tunables.h) running is in a phase that only frees: its cap halves, so
+ *  2. One that runs full ring_spills times (tunables.h) running is in a phase that only frees: its cap halves, so
  *     that little stays. When it runs empty again its cap is twice what it was before the phase.
  *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks
  *     beyond the new cap go back.
@@ -21,7 +21,7 @@
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "observe/sample.h"
 
 enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24, RING_HELD_BITS = 16 };

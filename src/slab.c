@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "slab.h"
 #include "base/fail.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "inbox.h"
 #include "kinds.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "pages.h"
 #include "pool.h"
 #include "presence.h"

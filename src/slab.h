@@ -22,7 +22,7 @@
 #define HAK_SLAB_H
 
 #include "heap.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "slab_record.h"
 
 /* ---- the states of a tiny slab, and the ways between them ----

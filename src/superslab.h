@@ -20,7 +20,7 @@
 #define HAK_SUPERSLAB_H
 
 #include "account.h"
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "machine/nodes.h"
 #include "region.h"
 

@@ -1,7 +1,7 @@
 /* See arena.h. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"

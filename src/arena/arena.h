@@ -12,7 +12,7 @@
 #ifndef HAK_ARENA_H
 #define HAK_ARENA_H
 
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "hakmem.h"
 
 /* 0: no memory, or too many arenas; in memory of the caller's, or bad memory. errno says which. `is_lane`: it never

@@ -8,7 +8,7 @@
 #include "base/options.h"
 #include "hakmem.h"
 #include "lookup.h"
-#include "start.h"
+#include "entry/start.h"
 #include "thread.h"
 
 #include <errno.h>

@@ -17,7 +17,7 @@
 #ifndef HAK_BROUGHT_H
 #define HAK_BROUGHT_H
 
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "kinds.h"
 
 #define BROUGHT_PIECE_BYTES KIB

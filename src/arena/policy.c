@@ -6,7 +6,7 @@
 #include "base/os.h"
 #include "base/scratch.h"
 #include "base/text.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "observe/cfi.h"
 
 #include <errno.h>

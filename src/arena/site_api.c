@@ -3,7 +3,7 @@
 #include "alloc.h"
 #include "arena/lane.h"
 #include "hakmem.h"
-#include "start.h"
+#include "entry/start.h"
 
 #include <errno.h>
 

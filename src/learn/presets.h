@@ -12,7 +12,7 @@
 #ifndef HAK_PRESETS_H
 #define HAK_PRESETS_H
 
-#include "learn/tunables.h"
+#include "tunables.h"
 
 #define UNCHANGED UINT64_MAX
 

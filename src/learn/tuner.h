@@ -14,7 +14,7 @@
 #define HAK_TUNER_H
 
 #include "base/text.h"
-#include "learn/ledger.h"
+#include "ledger.h"
 #include "learn/presets.h"
 
 /* What the last turn found, for any thread and for other processes. Each word stands for itself. */

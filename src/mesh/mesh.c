@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "mesh/mesh.h"
 #include "mesh/os_merge.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "inbox.h"

@@ -12,7 +12,7 @@
 #include "base/options.h"
 #include "kinds.h"
 #include "presence.h"
-#include "secure/zero.h"
+#include "zero.h"
 #include "superslab.h"
 
 enum { LOOK_BYTES = 64 }; /* of an unused slot */

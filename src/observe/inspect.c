@@ -1,7 +1,7 @@
 /* The tables that inspect.h describes. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/inspect.h"
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "block.h"
 #include "hakmem.h"
 #include "kinds.h"

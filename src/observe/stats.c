@@ -2,7 +2,7 @@
  * resident. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/stats.h"
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "hakmem.h"
 #include "heap.h"
 #include "kinds.h"

@@ -8,7 +8,7 @@
 #define HAK_STATS_H
 
 #include "base/text.h"
-#include "learn/ledger.h"
+#include "ledger.h"
 #include "pool.h"
 
 // clang-format off

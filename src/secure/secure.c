@@ -14,7 +14,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure.h"
 #include "base/clear.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"

@@ -7,7 +7,7 @@
 #include "links.h"
 #include "base/os.h"
 #include "secure/secure_random.h"
-#include "secure/zero.h"
+#include "zero.h"
 
 struct secure_span; /* secure_span.h */
 

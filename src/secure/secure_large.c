@@ -26,7 +26,7 @@
 #include "search.h"
 #include "secure/secure_span.h"
 #include "secure/secure_trace.h"
-#include "secure/zero.h"
+#include "zero.h"
 
 #include <string.h>
 

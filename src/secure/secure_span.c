@@ -1,7 +1,7 @@
 /* See secure_span.h. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_span.h"
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"

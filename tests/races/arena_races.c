@@ -3,8 +3,8 @@
 #include "kit.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
-#include "arena/arena_space.h"
-#include "learn/tunables.h"
+#include "space/arena_space.h"
+#include "tunables.h"
 #include "purge.h"
 #include "ring.h"
 

@@ -18,7 +18,7 @@
 #include "base/options.h"
 #include "learn/ace.h"
 #include "learn/tuner.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "base/os.h"
 #include "machine/page_cost.h"
 #include "pool.h"

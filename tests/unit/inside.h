@@ -46,7 +46,7 @@ enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 
-/* learn/tunables.h: likewise, `choices` is the unit. */
+/* tunables.h: likewise, `choices` is the unit. */
 extern const unsigned inside_tunables;
 struct inside_option inside_tunable_at(unsigned tunable);
 

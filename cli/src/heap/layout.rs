@@ -273,7 +273,7 @@ facts! {
 }
 
 facts! {
-    /// What is needed of `struct arena` (src/arena/arena_record.h).
+    /// What is needed of `struct arena` (src/space/arena_record.h).
     ArenaFacts {
         numbers: made = "arena_table.made" upto 4, handle = "arena.handle" upto 8, brought = "arena.brought" upto 8,
             slot_bytes = "arena.slot_bytes" upto 8, limit_slots = "arena.limit_slots" upto 8,

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -11,7 +11,7 @@
 #include "purger.h"
 #include "ring.h"
 #include "observe/sample.h"
-#include "start.h"
+#include "entry/start.h"
 #include "observe/stats.h"
 
 #include <errno.h>

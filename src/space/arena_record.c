@@ -1,6 +1,6 @@
 /* See arena_record.h. */
 /* SPDX-License-Identifier: MIT */
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 #include "base/os.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@
 #ifndef HAK_LEDGER_H
 #define HAK_LEDGER_H
 
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "base/os.h"
 
 enum { LEDGER_TIMED = 16 };

@@ -13,7 +13,7 @@
 #define HAK_ARENA_SPACE_H
 
 #include "superslab.h"
-#include "arena/arena_record.h"
+#include "space/arena_record.h"
 
 /* A span in the SuperSlabs of the client's arena, which gets a further one if none has room. BITSET_NONE: no memory. */
 size_t arena_take_span(struct superslab_wish *wish);

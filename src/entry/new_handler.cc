@@ -7,7 +7,7 @@
 
 #include "hakmem.h"
 extern "C" {
-#include "new_handler.h"
+#include "entry/new_handler.h"
 }
 
 __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_catch\n.weak _Unwind_Resume\n"

@@ -1,6 +1,6 @@
 /* See ledger.h. */
 /* SPDX-License-Identifier: MIT */
-#include "learn/ledger.h"
+#include "ledger.h"
 
 HAK_APART struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 

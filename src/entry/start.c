@@ -2,7 +2,7 @@
  *
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
-#include "start.h"
+#include "entry/start.h"
 #include "observe/dump.h"
 #include "observe/error_file.h"
 #include "observe/exit_check.h"

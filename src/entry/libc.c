@@ -6,7 +6,7 @@
 #include "base/os.h"
 #include "base/os_malloc.h"
 #include "beside/other.h"
-#include "start.h"
+#include "entry/start.h"
 #include "observe/stats.h"
 #include "base/text.h"
 

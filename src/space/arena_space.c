@@ -1,6 +1,6 @@
 /* See arena_space.h. */
 /* SPDX-License-Identifier: MIT */
-#include "arena/arena_space.h"
+#include "space/arena_space.h"
 
 /* SuperSlabs that a search for a span looks at, before the arena gets a further one. The next search goes on behind
  * them. */

@@ -1,6 +1,6 @@
 /* See tunables.h. */
 /* SPDX-License-Identifier: MIT */
-#include "learn/tunables.h"
+#include "tunables.h"
 #include "base/text.h"
 
 #include <errno.h>
