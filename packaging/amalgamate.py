@@ -5,7 +5,7 @@
     headers and hakmem.h stay includes.
  2. Names that several C files have for themselves (static ones, tags, enumerators) get the file's name in front, by a macro
     around the file. Macros that a file defines end with it.
- 3. libc.c, which defines malloc and free, is left out with -DHAKMEM_NO_OVERRIDE. The C++ operators are left out: those of the
+ 3. libc.c and libc_stats.c, which define malloc and its kin, are left out with -DHAKMEM_NO_OVERRIDE. The C++ operators are left out: those of the
     C++ library call malloc."""
 # SPDX-License-Identifier: MIT
 import collections
@@ -38,10 +38,13 @@ ENUM = re.compile(r"^enum (?:\w+ )?\{(.*?)\}", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
+OVERRIDE = ("libc.c", "libc_stats.c")
+
+
 def sources():
     text = (ROOT / "CMakeLists.txt").read_text()
     named = re.search(r"set\(HAKMEM_SOURCES(.*?)\)", text, re.DOTALL)[1].split()
-    return [ROOT / name for name in named if name.endswith(".c")] + [SRC / "entry" / "libc.c"]
+    return [ROOT / name for name in named if name.endswith(".c")] + [SRC / "entry" / name for name in OVERRIDE]
 
 
 def own_names(text):
@@ -87,7 +90,7 @@ class Amalgamation:
 
     def text(self):
         for file in self.files:
-            override = file.name == "libc.c"
+            override = file.name in OVERRIDE
             self.lines += ["#ifndef HAKMEM_NO_OVERRIDE"] if override else []
             self.add_source(file)
             self.lines += ["#endif"] if override else []

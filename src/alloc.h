@@ -20,11 +20,6 @@ void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, looks free, or in a slab with purged pages */
 void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
-/* What is no hit in an arena. Calls the arena's callback if the limit is in the way. */
-struct arena;
-void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignment, bool *zero);
-/* A block that is used as the policy of hakmem.h says. */
-void *alloc_for_policy(size_t bytes, unsigned policy);
 /* As alloc_slow and alloc_free_other, for C++'s operators: secure mode, in which nothing is a hit, knows which of them
  * made a block. */
 void *alloc_slow_new(size_t bytes);

@@ -1,22 +1,29 @@
-/* Malloc past the hits of alloc.h, as alloc.c and arena/alloc_sited.c share it. */
+/* Malloc past the hits of alloc.h, as alloc.c shares it with resize.c, arena/ and secure/. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ALLOC_SLOW_H
 #define HAK_ALLOC_SLOW_H
 
 #include "block.h"
+#include "beside/other.h"
+#include "chores.h"
 #include "heap.h"
 #include "links.h"
 #include "ring.h"
 
-void *alloc_any(size_t bytes);                     /* of any size, by its kind's row */
-void *alloc_tiny(struct heap *h, size_t bytes);    /* the heap's list of the class is empty */
-void *alloc_at_site(struct heap *h, size_t bytes); /* as the policy of the caller says */
-void *alloc_answer(struct heap *h, void *block);   /* does what another process asks for, and returns the block */
+void *alloc_any(size_t bytes);                   /* of any size, by its kind's row */
+void *alloc_tiny(struct heap *h, size_t bytes);  /* the heap's list of the class is empty */
+void *alloc_answer(struct heap *h, void *block); /* does what another process asks for, and returns the block */
+/* A block of the heap, by the rows, trying again once the caches are empty. NULL, with ENOMEM: no memory. */
+void *alloc_from(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+/* Ends a call that entered with `h` and used the heap `of`, which may be an arena's: then what is due for the whole
+ * process is for `h` to do. */
+void alloc_leave(struct heap *h, struct heap *of);
+/* Sets errno, counts, and returns NULL. `h` may be NULL. */
+void *alloc_no_memory(struct heap *h);
 
-/* Every allocation that is no hit of alloc.h's passes here, rings' hits too: a request must not wait for a miss that
- * may never come. */
-HAK_INLINE bool alloc_is_asked(const struct heap *h) {
-    return unlikely(load_relaxed(&hak_profile.wanted) != h->asked_seen);
+/* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
+HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE) && !other_serves();
 }
 
 /* Apart from the calls, so that the ring's hit saves no registers. */
@@ -24,7 +31,7 @@ HAK_INLINE void *alloc_from_ring(struct heap *h, struct ring_entry cached, size_
     if (unlikely(!ring_had(load_relaxed(cached.state))))
         return ring_after_twice(cached, bytes, alloc_any);
     store_relaxed(cached.state, BLOCK_LIVE);
-    return alloc_is_asked(h) ? alloc_answer(h, block_word(cached.block)) : block_word(cached.block);
+    return chores_are_asked(h) ? alloc_answer(h, block_word(cached.block)) : block_word(cached.block);
 }
 
 #endif

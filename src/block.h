@@ -3,7 +3,7 @@
 #ifndef HAK_BLOCK_H
 #define HAK_BLOCK_H
 
-#include "observe/profile.h"
+#include "hooks.h"
 #include "region.h"
 
 /* The first record of the span, given any record of a mid span or of one of secure mode. */
@@ -36,7 +36,7 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
 HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_PROFILED)))
         return false;
-    profile_remove(p);
+    hook_sampled_freed(p);
     store_relaxed(state, BLOCK_LIVE);
     return true;
 }

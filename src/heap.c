@@ -19,6 +19,7 @@ HAK_APART_DATA struct heap heap_afterlife = {.list = NO_BLOCKS,
                                              .ring_top = HEAP_BYTES, /* has no room for rings */
                                              .pool = {.is_shared = true}};
 HAK_APART_DATA struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
+HAK_APART struct heap heap_of_closed;
 _Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
@@ -211,6 +212,15 @@ void heap_put_from_arena(struct heap *h) {
     if (!os_advise(OS_PURGE, (char *)h + HEAP_BYTES - rest, rest) && option(OPT_SECURE))
         memset((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES, 0, HEAP_SECURE_BYTES); /* what its caches held is gone */
     put_idle(h);
+}
+
+struct heap *heap_of_lane(const struct heap *own, struct heap *last) {
+    struct heap *of = NULL;
+    if (own->has_arenas)
+        of = last != NULL ? last->next : heap_newest();
+    while (of != NULL && (load_relaxed(&of->holder) != own || heap_is_of_arena(of)))
+        of = of->next;
+    return of;
 }
 
 void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of)) {

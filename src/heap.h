@@ -15,7 +15,7 @@
 
 #include "account.h"
 #include "ledger.h"
-#include "observe/profile.h"
+#include "asked.h"
 #include "region.h"
 
 enum { OUTBOX_ENTRIES = 128 };
@@ -42,7 +42,7 @@ struct slab_lists {
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
-    uint64_t wanted;           /* the profile's word when this was last set up */
+    uint64_t wanted;           /* hak_asked.wanted when this was last set up */
     uint32_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
     _Atomic float mean_bytes;  /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
@@ -50,7 +50,7 @@ struct sampler {
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since, the clock then */
     uint64_t random;           /* state of the generator */
-    uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
+    uintptr_t callers[SAMPLE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
 /* What the sampler knows of a tiny class. */
@@ -101,8 +101,8 @@ struct heap {
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     bool found_idle;              /* the purger's, while it empties caches */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
-    uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
-    uint64_t asked_seen;          /* hak_profile.wanted when it last looked what is asked of it */
+    uint64_t purge_seen;          /* hak_asked.purge_wanted for which this thread has given back */
+    uint64_t asked_seen;          /* hak_asked.wanted when it last looked what is asked of it */
     struct ring *rings;           /* newest first */
     /* pool, counters */
     struct client pool;
@@ -135,6 +135,7 @@ struct heap {
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
+extern HAK_HIDDEN struct heap heap_of_closed; /* the owner of slabs from which nobody allocates any more */
 
 /* The default arena of a thread. While there is one, hak_heap points to heap_redirected, whose lists are always empty:
  * so no hit path asks. */
@@ -173,6 +174,9 @@ void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
 /* Has no other thread than this ever had a heap? */
 bool heap_is_the_only(void);
+/* The heaps that the thread with this heap has in lanes, one after the other: the one behind `last`, which is NULL at
+ * first. NULL: there is no further one. */
+struct heap *heap_of_lane(const struct heap *own, struct heap *last);
 /* Has the heap's thread gathered blocks of the slab? Then it may be the purger that sends them, into the inbox. */
 bool heap_may_have_gathered(const struct heap *h, const struct slab *s);
 /* The newest heap; follow `next`. */

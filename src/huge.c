@@ -19,7 +19,6 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "observe/exit_check.h"
 #include "pool.h"
 #include "retain.h"
 #include "purge.h"
@@ -187,7 +186,7 @@ static bool take_back(struct slab *s) {
     while ((state & BLOCK_STATE) == BLOCK_LIVE)
         if (PROVEN(huge_twice, rmw_cas(&s->state[0], &state, BLOCK_FREE))) { /* pairs with itself */
             if (state & BLOCK_PROFILED)
-                profile_remove(slab_address(s));
+                hook_sampled_freed(slab_address(s));
             return true;
         }
     return false;
@@ -197,7 +196,7 @@ static bool take_back(struct slab *s) {
 static void note_freed(const struct slab *s) {
     size_t first = first_superslab(s);
     if (!is_moved_run(first))
-        for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), EXIT_HUGE_SUPERSLABS); i++)
+        for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), HAD_HUGE_MAX); i++)
             store_relaxed(&superslab_at(first + i)->had_huge, true);
 }
 

@@ -88,7 +88,9 @@ struct kind {
     void (*free)(struct heap *h, struct slab *s, void *p);
     /* The same when there is no memory for a heap. NULL: free, with heap_afterlife. */
     void (*free_without_heap)(struct slab *s, void *p);
-    /* The same past the heap's caches, which are not of the block's arena. NULL: free keeps nothing there. */
+    /* Frees a chain of blocks from the inbox of a slab that was closed for good. NULL: slabs of the kind are not. */
+    void (*free_chain)(struct heap *h, struct slab *s, uintptr_t block, unsigned blocks);
+    /* As free, past the heap's caches, which are not of the block's arena. NULL: free keeps nothing there. */
     void (*free_past_caches)(struct heap *h, struct slab *s, void *p);
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);

@@ -14,7 +14,7 @@
 #include "block.h"
 #include "canary.h"
 #include "base/fail.h"
-#include "learn/tuner.h"
+#include "hooks.h"
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -165,7 +165,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
         ring_ran_empty(h, ring);
     void *p = take_span(h, bytes, alignment, zero);
     if (unlikely(began != 0))
-        tuner_missed(h->ledger, TINY_CLASSES + ring, began);
+        hook_missed(h->ledger, TINY_CLASSES + ring, began);
     return p;
 }
 

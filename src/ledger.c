@@ -3,6 +3,7 @@
 #include "ledger.h"
 
 HAK_APART struct ledger_row hak_ledger_ended[TUNED_CLASSES];
+_Atomic uint64_t ledger_rated_ns;
 
 static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
     rmw_add(to, load_relaxed(from));

@@ -13,9 +13,8 @@
 #include "mid.h"
 #include "space/arena_space.h"
 #include "pages.h"
-#include "move/defrag.h"
 #include "base/options.h"
-#include "learn/tuner.h"
+#include "hooks.h"
 #include "base/os.h"
 #include "pool.h"
 #include "presence.h"
@@ -369,7 +368,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     uint64_t began = ledger_begin(&h->ledger[c]);
     struct ring_entry e = mid_refill(h, ring, c);
     if (unlikely(began != 0))
-        tuner_missed(h->ledger, c, began);
+        hook_missed(h->ledger, c, began);
     caches_leave(h);
     return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }
@@ -428,7 +427,7 @@ static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
 
 /* What a sampled block would have if it were not: all calls are to do the same with both. */
 static size_t unsampled_bytes(const void *p, size_t bytes) {
-    size_t asked = profile_bytes(p);
+    size_t asked = hook_sampled_bytes(p);
     return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
 }
 
@@ -517,7 +516,7 @@ static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
         if (slot == BITSET_NONE)
             break;
         struct slab *s = slab_of_slot(slot);
-        bool fits = slot + 1 == h->dense[c] || !defrag_is_sparse(c, mid_out(s, c), slot);
+        bool fits = slot + 1 == h->dense[c] || !hook_is_sparse(c, mid_out(s, c), slot);
         bool left = false;
         *taken = fits ? mid_take_bits(h, s, c, 1, &left) : 0;
         if (left)

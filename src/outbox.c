@@ -4,7 +4,6 @@
 #include "inbox.h"
 #include "kinds.h"
 #include "base/log.h"
-#include "mesh/meshed.h"
 #include "base/options.h"
 #include "tunables.h"
 #include "presence.h"
@@ -71,13 +70,14 @@ static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
     return on_loan ? slab_reuse_frees(c) : size_classes[c].blocks * 3u / 4;
 }
 
-static void drain_meshed(struct heap *h, struct slab *s) {
+static void drain_closed(struct heap *h, struct slab *s) {
     unsigned blocks;
     uintptr_t list = inbox_take(s, &blocks);
     if (is_terminator(list))
         return;
-    if (load_acquire(&s->kind) == KIND_MESHED) { /* its blocks are in our hands, so it can't change any more */
-        meshed_free_chain(h, s, list, blocks);
+    const struct kind *kind = kinds[load_acquire(&s->kind)];
+    if (kind->free_chain != NULL) { /* closed, and as its blocks are in our hands, it can't change any more */
+        kind->free_chain(h, s, list, blocks);
         return;
     }
     for (uintptr_t next; !is_terminator(list); list = next) { /* another slab by now */
@@ -86,10 +86,9 @@ static void drain_meshed(struct heap *h, struct slab *s) {
     }
 }
 
-void outbox_after_close(struct heap *h, struct slab *s) {
+void outbox_drain_closed(struct heap *h, struct slab *s) {
     if (PROVEN(mesh_look, load_seq(&s->inbox) != 0)) /* pairs with send */
-        drain_meshed(h, s);
-    meshed_closed(h, s);
+        drain_closed(h, s);
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
@@ -118,8 +117,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
         outbox_adopt_unheld(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
-    else if (PROVEN(mesh_send, owner == &heap_of_meshed))
-        drain_meshed(h, s);
+    else if (PROVEN(mesh_send, owner == &heap_of_closed))
+        drain_closed(h, s);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
         superslab_offer_inbox(slot_of(s), c);
 }

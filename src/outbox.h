@@ -29,8 +29,8 @@ bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 void outbox_flush(struct heap *h);
 /* Sends what another thread's heap has gathered, between caches_freeze and caches_thaw. */
 void outbox_send(struct heap *h, struct heap *from);
-/* After meshed_close: frees what is in the inbox, and lets the slab end. */
-void outbox_after_close(struct heap *h, struct slab *s);
+/* The slab has been closed: frees what is in the inbox. */
+void outbox_drain_closed(struct heap *h, struct slab *s);
 
 /* ---- the common case: the slab is another heap's, and the outbox gathers for it already ---- */
 

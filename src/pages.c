@@ -90,6 +90,13 @@ size_t pages_trim_in(struct heap *h, struct superslab_range in, bool all) {
     return pages;
 }
 
+void pages_trim_all(struct heap *h, struct superslab_range in, bool all) {
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, in, all));
+    pages_trim_in(h, in, all);
+}
+
 /* ---- which pages are free ---- */
 
 struct slab_map {

@@ -9,8 +9,7 @@
  *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring.
  *     While threads only use what they hold in these, it wakes up once a second.
  *  4. When all threads of the program but one have ended, it stays for a while, purges what is over the bound and ends.
- *
- * The chores that threads do for themselves, at the end of a slow malloc, are here too. */
+ */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGER_H
 #define HAK_PURGER_H
@@ -19,14 +18,7 @@
 
 /* The program is about to make a thread: makes the purger, too, unless there is one. */
 void purger_make(void);
-/* Does what settling found due. Called at the end of malloc's slow path only: nothing is half-done there, and no lock
- * of the C library is held that starting a thread takes, as in free. */
-HAK_COLD void chores_do(struct heap *h);
-/* What the heap holds back goes to the pool, in the hope that a second try succeeds. */
-void chores_empty_caches(struct heap *h);
-/* The calling thread is about to wait: lets go of all that its heap has. */
-void chores_rest(void);
-/* All that can be given back. Returns how many bytes were. */
-size_t chores_give_back(struct heap *h);
+/* It is wanted, and runs from now on if it can be started. Called where a thread may be started (chores.h). */
+void purger_start(struct heap *h);
 
 #endif

@@ -1,13 +1,15 @@
 /* See retain.h. */
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
-#include "learn/tuner.h"
+#include "hooks.h"
+#include "ledger.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/clear.h"
 #include "base/os.h"
 #include "machine/page_cost.h"
 #include "presence.h"
+#include "tunables.h"
 
 /* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half
  * `scaling`, which grows twice, would end with 16 MB LAZY. */
@@ -332,8 +334,8 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
-    if (unlikely(tuner_has_begun()))
-        tuner_settled();
+    if (unlikely(ledger_is_rated()))
+        hook_settled();
     request_looks(c, c->since.unused_taken);
     judge_growth(c, now);
     if (!c->is_purger)
@@ -399,7 +401,7 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
     *idle = presence_tick_is_idle();
     account_set_clock(now);
     if (*idle)
-        tuner_rests();
+        hook_rests();
     size_t bound = bound_slots();
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());

@@ -22,7 +22,7 @@
 #include "base/fail.h"
 #include "kinds.h"
 #include "tunables.h"
-#include "observe/sample.h"
+#include "sample.h"
 
 enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24, RING_HELD_BITS = 16 };
 

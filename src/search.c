@@ -3,7 +3,7 @@
 #include "search.h"
 #include "inbox.h"
 #include "kinds.h"
-#include "observe/sample.h"
+#include "sample.h"
 #include "slab_record.h"
 #include "base/snapshot.h"
 

@@ -11,7 +11,7 @@
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"
-#include "observe/sample.h"
+#include "sample.h"
 
 #define CHECK_BLOCKS_MAX 512
 #define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */

@@ -46,7 +46,7 @@
  *   3 slab_give_up_current: otherwise, with all blocks out, the slab is let go
  *   4 slab_let_go: the heap owns too many, or its thread ends
  *   5 slab_countdown_ended: enough blocks have come back
- *   6 slab_adopt, by a free: slab_keep makes it FULL or USABLE, slab_lend ON LOAN; or by a pass of mesh.h: MESHED
+ *   6 slab_adopt, by a free: slab_keep makes it FULL or USABLE, slab_lend ON LOAN; or by a pass of mesh.c: MESHED
  *   7 slab_check_loan, slab_recall: the loan ends. No way leads back from MESHED
  *
  *   Once all blocks are back, slab_release gives the slot to the pool, from every state of an owner's; a free adopts an
@@ -62,7 +62,7 @@
  *   UNOWNED   OWNER_NONE         0                              an orphan: whoever adopts it by compare-and-swap has it
  *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end
  *             the heap | 3       0                              that, except while the heap is at it
- *   MESHED    heap_of_meshed     0, KIND_MESHED                 closed, and shares pages with others
+ *   MESHED    heap_of_closed     0, KIND_MESHED                 closed, and shares pages with others
  *
  * ON OFFER is no state: it is a hint (superslab_offer) that an UNOWNED slab, or one ON LOAN, is worth using. */
 

@@ -23,7 +23,7 @@
 #include "pages.h"
 #include "pool.h"
 #include "retain.h"
-#include "observe/sample.h"
+#include "sample.h"
 #include "search.h"
 #include "base/snapshot.h"
 
@@ -616,7 +616,7 @@ const struct kind kind_tiny = {
     .fill = tiny_fill,
     .live = tiny_live,
     .is_live = tiny_is_live,
-    .malloc_dense = tiny_malloc_dense,
+    .malloc_dense = hook_tiny_malloc_dense,
     .free_dense = tiny_free_dense,
     .visit = pages_visit_live,
     .count = tiny_count,

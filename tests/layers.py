@@ -4,8 +4,10 @@
 Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ must be in
 exactly one row, every name must be that of a file, and a file may include only from its own row and from the rows above
 it, which are the lower layers. Modules may not include each other in a circle, even within a row. The number of layers is
-limited, and so are the floors (the longest chain of modules of which each includes the next) and the files of src/ itself,
-where the allocator is. Prints one line for each breach; the status is 1 if there is any."""
+limited, and so are the floors (the longest chain of modules of which each includes the next, which is named when it is too
+long) and the files of src/ itself, where the allocator is. The wings are built onto the core: only they, and src/entry, which
+puts both together, may include a header of a wing (src/hooks.h). Prints one line for each breach; the status is 1 if there is
+any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -13,8 +15,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS_MAX = 10
-FLOORS_MAX = 16
+FLOORS_MAX = 18
 ALLOCATOR_MAX = 30  # files .c
+WINGS = ("observe", "learn", "arena", "secure", "mesh", "move")
 
 
 def table_rows(tour):
@@ -35,18 +38,27 @@ def includes(root, path):
             yield line, include.group(1)
 
 
+def folder(name):
+    """The folder of src/ that the file is in, "" if it is in src/ itself."""
+    return name.split("/")[0] if "/" in name else ""
+
+
 def floors(below):
-    """Puts each module on a floor above all that it includes. Returns how many floors there are, and modules that have
-    none, as each includes the next and the last the first. below: what each module includes."""
-    left, count = dict(below), 0
+    """Puts each module on a floor above all that it includes. Returns the longest chain of modules, each including the
+    next, and modules that have no floor, as each includes the next and the last the first. below: what each includes."""
+    left, floor_of, count = dict(below), {}, 0
     while floor := [module for module in left if left[module].isdisjoint(left)]:
         left = {module: left[module] for module in left.keys() - set(floor)}
         count += 1
+        floor_of.update(dict.fromkeys(floor, count))
+    chain = [min((module for module in floor_of if floor_of[module] == count), default="")]
+    while len(chain) < count:
+        chain.append(min(module for module in below[chain[-1]] if floor_of.get(module) == count - len(chain)))
     path, module = [], min(left, default=None)
     while module not in path and left:
         path.append(module)
         module = min(left[module] & left.keys())
-    return count, path[path.index(module):] if left else []
+    return chain, path[path.index(module):] if left else []
 
 
 def breaches(root):
@@ -76,12 +88,14 @@ def breaches(root):
             below[path.stem] |= {stem} - {path.stem}
             if own and layer.get(stem, 0) > own:
                 yield f"{path.relative_to(root)}:{line}: of layer {own} includes {name} of layer {layer[stem]}"
+            if folder(name) in WINGS and folder(str(path.relative_to(root / "src"))) not in (*WINGS, "entry"):
+                yield f"{path.relative_to(root)}:{line}: the core includes {name}, of a wing: hooks.h is between them"
     allocator = sum(path.parent == root / "src" and path.suffix == ".c" for path in files)
     if allocator > ALLOCATOR_MAX:
         yield f"src/: {allocator} files .c, more than {ALLOCATOR_MAX}: what is not the allocator has folders of its own"
-    count, circle = floors(below)
-    if count > FLOORS_MAX:
-        yield f"src/: {count} floors by includes, more than {FLOORS_MAX}"
+    chain, circle = floors(below)
+    if len(chain) > FLOORS_MAX:
+        yield f"src/: {len(chain)} floors by includes, more than {FLOORS_MAX}: " + ", ".join(chain)
     if circle:
         yield "src/: a circle: " + ", ".join(f"{a} includes {b}" for a, b in zip(circle, circle[1:] + circle[:1]))
 

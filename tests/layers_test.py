@@ -24,6 +24,7 @@ class Layers(unittest.TestCase):
             files = FILES | {name.replace("_", "."): text for name, text in changed.items()}
             for name, text in files.items():
                 if text is not None:
+                    (root / "src" / name).parent.mkdir(exist_ok=True)
                     (root / "src" / name).write_text(text)
             done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
             self.assertEqual(done.stderr, "")
@@ -64,10 +65,18 @@ class Layers(unittest.TestCase):
                          ["src/: 32 files .c, more than 30: what is not the allocator has folders of its own"])
 
     def test_more_floors_than_allowed(self):
-        names = [f"m{number}" for number in range(17)]
+        names = [f"m{number:02}" for number in range(19)]
         table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
         chain = {f"{name}_h": f'#include "{below}.h"' for name, below in zip(names[1:], names)}
-        self.assertEqual(self.said(table, m0_h="", **chain), ["src/: 17 floors by includes, more than 16"])
+        self.assertEqual(self.said(table, m00_h="", **chain),
+                         ["src/: 19 floors by includes, more than 18: " + ", ".join(reversed(names))])
+
+    def test_the_core_includes_no_wing(self):
+        table = TABLE.replace("`os`", "`os` `stats` `start`")
+        wing = {"observe/stats_h": "", "observe/stats_c": '#include "observe/stats.h"\n'}
+        self.assertEqual(self.said(table, **wing, **{"entry/start_c": '#include "observe/stats.h"\n'}), [])
+        self.assertEqual(self.said(table, **wing, heap_c='#include "observe/stats.h"\n', **{"entry/start_c": ""}),
+                         ["src/heap.c:1: the core includes observe/stats.h, of a wing: hooks.h is between them"])
 
     def test_a_circle_within_a_layer(self):
         self.assertEqual(self.said(heap_c='#include "pool.h"\n', pool_h='#include "heap.h"\n'),

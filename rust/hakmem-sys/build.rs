@@ -1,8 +1,8 @@
 //! Compiles the C sources as CMakeLists.txt does for the static library (tests/library.rs compares the flags).
 //!
 //! 1. The sources are all C files below `c/src`, which is a link in the repository, and a copy in a package.
-//! 2. libc.c, which defines malloc and free, is for the feature `override`. new.c, C++'s operators, is left out: those
-//!    of the C++ library call malloc.
+//! 2. libc.c and libc_stats.c, which define malloc and its kin, are for the feature `override`. new.c, C++'s
+//!    operators, is left out: those of the C++ library call malloc.
 // SPDX-License-Identifier: MIT
 use std::env;
 use std::fs;
@@ -16,7 +16,7 @@ fn main() {
     let c = Path::new("c");
     let mut without = vec!["new.c"];
     if env::var_os("CARGO_FEATURE_OVERRIDE").is_none() {
-        without.push("libc.c");
+        without.extend(["libc.c", "libc_stats.c"]);
     }
     cc::Build::new()
         .files(sources(&c.join("src"), &without))

@@ -2,23 +2,25 @@
  * goes.
  *
  *  1. Such a process's heaps are never hit by alloc.h and alloc_slow: heap_watch_sites has pointed every size at the
- *     empty list, and CACHES_SITED keeps the rings from answering. So each malloc comes to alloc_at_site.
+ *     empty list, and CACHES_SITED keeps the rings from answering. So each malloc comes to hook_malloc_at_site.
  *  2. policy.h finds the policy of whoever called. Without one the block comes from the heap's own lists and rings.
  *  3. A policy with a lane (lane.h) allocates in the heap that the thread has there, a dense one past all caches. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "alloc_slow.h"
+#include "arena/arena_alloc.h"
 #include "arena/arena_heap.h"
 #include "arena/lane.h"
 #include "beside/other.h"
 #include "arena/policy.h"
+#include "hooks.h"
 #include "mid.h"
 
 HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
     struct heap *h = arena_heap_noted(hak_heap, handle);
     void *p = likely(h != NULL) ? alloc_malloc_from(h, bytes, alloc_no_hit) : NULL;
     bool zero;
-    return likely(p != NULL) ? p : alloc_in_arena(arena_numbered(arena_number(handle)), bytes, 1, &zero);
+    return likely(p != NULL) ? p : arena_malloc_any(arena_numbered(arena_number(handle)), bytes, 1, &zero);
 }
 
 void *alloc_for_policy(size_t bytes, unsigned policy) {
@@ -44,7 +46,7 @@ HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
 
 /* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that
  * is who called malloc. */
-HAK_NOINLINE void *alloc_at_site(struct heap *h, size_t bytes) {
+HAK_NOINLINE void *hook_malloc_at_site(struct heap *h, size_t bytes) {
     const uintptr_t *frame = __builtin_frame_address(0);
     unsigned policy = policy_cached(code_address(frame[1]));
     if (unlikely(policy > HAK_POLICY_DENSE))

@@ -185,7 +185,7 @@ bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
 
 uintptr_t arena_of_block(const void *block) {
     if (!region_has(block)) {
-        const struct slab *record = brought_record(block);
+        const struct slab *record = hook_slab_outside(block);
         const struct arena *a = record != NULL ? brought_arena(record) : NULL;
         return a != NULL ? load_relaxed(&a->handle) : 0;
     }

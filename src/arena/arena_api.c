@@ -3,6 +3,7 @@
  * The hit path is that of alloc.h with the thread's heap for the arena; fast_path_test counts what it takes more. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "arena/arena_alloc.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
 #include "base/options.h"
@@ -36,7 +37,7 @@ void hak_arena_release(hak_arena *arena) {
 
 static void *allocate(hak_arena *arena, size_t size, size_t alignment, bool *zero, const char *call) {
     struct arena *a = arena_checked((uintptr_t)arena, call);
-    return a != NULL ? alloc_in_arena(a, size, alignment, zero) : NULL;
+    return a != NULL ? arena_malloc_any(a, size, alignment, zero) : NULL;
 }
 
 HAK_NOINLINE static void *arena_malloc_slow(hak_arena *arena, size_t size) {

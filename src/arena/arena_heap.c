@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_heap.h"
 #include "base/options.h"
+#include "hooks.h"
 #include "kinds.h"
 #include "ring.h"
 #include "thread.h"
@@ -85,7 +86,7 @@ struct heap *arena_heap(struct heap *h, struct arena *a) {
     return note(h, handle, of != NULL ? of : make(h, a));
 }
 
-struct heap *arena_heap_near(struct heap *h, const struct slab *s) {
+struct heap *hook_heap_for(struct heap *h, const struct slab *s) {
     return likely(slab_kind(s) < KIND_IN_ARENA) ? h : arena_heap(h, arena_of_slab(s));
 }
 

@@ -44,7 +44,5 @@ HAK_INLINE struct arena *arena_of_slab(const struct slab *s) {
     uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
     return number != 0 ? arena_numbered(number) : NULL;
 }
-/* The heap that resizes a block there: of its arena, or `h` if it is the process's. */
-struct heap *arena_heap_near(struct heap *h, const struct slab *s);
 
 #endif

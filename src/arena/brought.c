@@ -94,7 +94,7 @@ static struct brought *brought_at(const void *p) {
     return NULL;
 }
 
-struct slab *brought_record(const void *p) {
+struct slab *hook_slab_outside(const void *p) {
     struct brought *m = brought_at(p);
     return m != NULL ? &m->record : NULL;
 }

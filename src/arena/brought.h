@@ -18,6 +18,7 @@
 #define HAK_BROUGHT_H
 
 #include "space/arena_record.h"
+#include "hooks.h"
 #include "kinds.h"
 
 #define BROUGHT_PIECE_BYTES KIB
@@ -34,9 +35,8 @@ size_t brought_pieces(const struct brought *m);
 /* Calls `call` for each live block until it returns false. */
 void brought_visit(struct brought *m, block_visitor *call, void *argument);
 
-/* The record of the memory that the address is in, which all its blocks have in common; NULL: in none. */
-struct slab *brought_record(const void *p);
-/* The arena of a block with such a record; NULL: it was released. */
+/* The arena of a block with the record that all blocks of the memory have in common (hook_slab_outside); NULL: it was
+ * released. */
 struct arena *brought_arena(const struct slab *record);
 
 #endif

@@ -1,6 +1,6 @@
 /* The hak_*site* functions of hakmem.h. No logic: arguments are checked here. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
+#include "arena/arena_alloc.h"
 #include "arena/lane.h"
 #include "hakmem.h"
 #include "entry/start.h"

@@ -5,10 +5,10 @@
 #include "region.h"
 
 #define ALIGNMENT 16 /* of every block of malloc's */
-enum asked { ASKED_NOTHING, ASKED_TOOL, ASKED_ALL };
+enum ask_state { ASKED_NOTHING, ASKED_TOOL, ASKED_ALL };
 
 _Atomic(const struct os_malloc_calls *) other_allocators = &os_malloc_calls;
-static _Atomic uint8_t asked; /* enum asked. Any thread; pairs with itself: nothing depends on it */
+static _Atomic uint8_t asked; /* enum ask_state. Any thread; pairs with itself: nothing depends on it */
 
 /* Under valgrind: is malloc still ours, as with those of its tools that do not care for memory? Then it comes here,
  * too. */

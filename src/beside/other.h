@@ -15,7 +15,7 @@
 #ifndef HAK_OTHER_H
 #define HAK_OTHER_H
 
-#include "arena/brought.h"
+#include "hooks.h"
 #include "base/options.h"
 #include "base/os_malloc.h"
 #include "heap.h"
@@ -43,7 +43,7 @@ HAK_INLINE bool other_lies_in_region(const void *block) {
 }
 /* Is the block another allocator's? */
 HAK_INLINE bool other_has(const void *block) {
-    return other_is_on() && block != NULL && !other_lies_in_region(block) && brought_record(block) == NULL;
+    return other_is_on() && block != NULL && !other_lies_in_region(block) && hook_slab_outside(block) == NULL;
 }
 /* A block of the other allocator's, with any power of two as alignment. */
 void *other_malloc(size_t bytes, size_t alignment);

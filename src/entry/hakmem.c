@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"
+#include "chores.h"
 #include "tunables.h"
 #include "limits.h"
 #include "base/options.h"
@@ -10,7 +11,7 @@
 #include "observe/dump.h"
 #include "purger.h"
 #include "ring.h"
-#include "observe/sample.h"
+#include "observe/sampled.h"
 #include "entry/start.h"
 #include "observe/stats.h"
 
@@ -68,11 +69,11 @@ void hak_set_soft_limit_callback(void (*call)(void *), void *argument) { limits_
 int hak_profile_start(size_t mean_bytes) {
     if (option(OPT_SECURE))
         return ENOTSUP;
-    sample_switch(mean_bytes != 0 ? mean_bytes : option(OPT_PROFILE_BYTES));
+    sampled_switch(mean_bytes != 0 ? mean_bytes : option(OPT_PROFILE_BYTES));
     return 0;
 }
 
-void hak_profile_stop(void) { sample_switch(0); }
+void hak_profile_stop(void) { sampled_switch(0); }
 int hak_profile_dump(const char *path) { return dump_profile(path); }
 
 int hak_should_move(const void *block) { return defrag_should_move(block); }

@@ -7,12 +7,9 @@
 #include "base/os_malloc.h"
 #include "beside/other.h"
 #include "entry/start.h"
-#include "observe/stats.h"
 #include "base/text.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,12 +17,6 @@ START_LIBRARY_WANTED;
 
 /* As in <malloc.h> of glibc 2.33 and later. */
 enum { M_MXFAST = 1, M_TRIM_THRESHOLD = -1 };
-#define MALLINFO(name, number)                                                                                         \
-    struct name {                                                                                                      \
-        number arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;                  \
-    }
-MALLINFO(mallinfo, int);
-MALLINFO(mallinfo2, size_t);
 void *memalign(size_t alignment, size_t size);
 void *pvalloc(size_t size);
 size_t malloc_usable_size(void *block);
@@ -34,10 +25,6 @@ void free_sized(void *block, size_t size);
 void free_aligned_sized(void *block, size_t alignment, size_t size);
 int malloc_trim(size_t pad);
 int mallopt(int parameter, int value);
-struct mallinfo mallinfo(void);
-struct mallinfo2 mallinfo2(void);
-void malloc_stats(void);
-int malloc_info(int options, FILE *stream);
 
 HAK_API void *malloc(size_t size) { return alloc_malloc(size, alloc_slow); }
 HAK_API void free(void *block) { alloc_free(block, alloc_free_other); }
@@ -129,47 +116,4 @@ HAK_API int mallopt(int parameter, int value) {
     case M_MXFAST: return value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4;
     default: return 1; /* accepted, as glibc accepts parameters that it does not know */
     }
-}
-
-HAK_API struct mallinfo2 mallinfo2(void) {
-    struct mallinfo2 m = {0};
-    struct heap_figures *f = stats_begin(false);
-    if (f == NULL)
-        return m;
-    m.arena = (size_t)(f->total + f->untouched); /* so that uordblks is never more */
-    m.ordblks = f->pool.empty_slots;
-    m.uordblks = (size_t)(f->live + f->untouched);
-    m.fordblks = (size_t)(f->partly_used_slabs + f->thread_caches + f->empty_slots);
-    m.keepcost = (size_t)f->empty_slots;
-    stats_end(f);
-    return m;
-}
-
-HAK_API struct mallinfo mallinfo(void) {
-    struct mallinfo2 m = mallinfo2();
-    return (struct mallinfo){
-        .arena = (int)m.arena,
-        .ordblks = (int)m.ordblks,
-        .uordblks = (int)m.uordblks,
-        .fordblks = (int)m.fordblks,
-        .keepcost = (int)m.keepcost,
-    };
-}
-
-HAK_API void malloc_stats(void) { stats_print(2, false); }
-
-/* The stream is the caller's, so stdio writes to it: the only call here that could be a cancellation point. */
-HAK_API int malloc_info(int options, FILE *stream) {
-    if (options != 0)
-        return EINVAL;
-    struct heap_figures *f = stats_begin(false);
-    if (f == NULL)
-        return ENOMEM;
-    size_t length = stats_xml(f);
-    int cancellable, ignored;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
-    int error = fwrite(f->text, 1, length, stream) == length ? 0 : errno;
-    stats_end(f);
-    pthread_setcancelstate(cancellable, &ignored);
-    return error;
 }

@@ -3,6 +3,7 @@
 #include "learn/tuner.h"
 #include "account.h"
 #include "base/os.h"
+#include "hooks.h"
 #include "learn/ace.h"
 
 #define STRETCH_NS 10000000ull
@@ -26,7 +27,6 @@ static struct {
     _Atomic uint64_t look_ns; /* when the next look is due */
 } sums;
 
-_Atomic uint64_t tuner_turn_ns;
 _Atomic uint32_t tuner_holder;
 static _Atomic bool tries; /* the preset that is played is not the one in use: by the holder, for anybody */
 /* The holder's. */
@@ -153,8 +153,8 @@ static void look(uint64_t now_ns) {
         start_anew(now_ns);
     ace_look(&ace, now_ns, option(OPT_PURGE) == PURGE_AUTO ? account_active_slots() : 0);
     store_relaxed(&sums.look_ns, now_ns + LOOK_NS);
-    if (now_ns >= load_relaxed(&tuner_turn_ns)) {
-        store_relaxed(&tuner_turn_ns, now_ns + STRETCH_NS);
+    if (now_ns >= load_relaxed(&ledger_rated_ns)) {
+        store_relaxed(&ledger_rated_ns, now_ns + STRETCH_NS);
         turn();
     }
     store_release(&tuner_holder, 0);
@@ -168,7 +168,7 @@ static uint64_t allocations_since(struct ledger_row *row) {
     return more > LEDGER_TIMED ? (uint64_t)more : LEDGER_TIMED;
 }
 
-void tuner_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
+void hook_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
     struct ledger_row *row = &rows[class_id];
     uint64_t now_ns = os_now_ns(), ns = now_ns - began;
     add_owned(&row->timed, 1);
@@ -180,14 +180,16 @@ void tuner_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
         look(now_ns);
 }
 
-void tuner_settled(void) {
+/* A turn may be due while the program only frees; or ACE was set to 0 while a preset was tried. */
+void hook_settled(void) {
     if (!ledger_times())
-        tuner_rests();
-    else if (os_now_ns() >= load_relaxed(&tuner_turn_ns))
+        hook_rests();
+    else if (os_now_ns() >= load_relaxed(&ledger_rated_ns))
         look(os_now_ns());
 }
 
-void tuner_rests(void) {
+/* What is tried would be in effect all the time, so the preset in use is played. */
+void hook_rests(void) {
     bool anew;
     if (!load_relaxed(&tries) || !take_turn(&anew))
         return;

@@ -36,19 +36,6 @@ extern HAK_HIDDEN struct tuner_seen hak_tuner;
  * Here for a test, which makes this process a child that was forked in the middle of a turn. */
 extern HAK_HIDDEN _Atomic uint32_t tuner_holder;
 
-/* A miss of the class is over that began then, which is not 0 (ledger_begin). `rows` are the heap's. */
-HAK_COLD void tuner_missed(struct ledger_row *rows, unsigned class_id, uint64_t began);
-
-/* When the next turn is due, nanoseconds; 0: nothing is rated. Anybody's. */
-extern HAK_HIDDEN _Atomic uint64_t tuner_turn_ns;
-HAK_INLINE bool tuner_has_begun(void) { return load_relaxed(&tuner_turn_ns) != 0; }
-/* The heap has settled: a turn may be due while the program only frees, or ACE was set to 0 while a preset was
- * tried. */
-HAK_COLD void tuner_settled(void);
-/* The program rests, as the purger sees: what is tried would be in effect all the time, so the preset in use is
- * played. */
-void tuner_rests(void);
-
 /* One line about that for the statistics, or nothing if nothing was rated; `"learn":{…},` for the JSON. */
 void tuner_put_text(struct text *t);
 void tuner_put_json(struct text *t);

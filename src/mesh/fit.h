@@ -1,4 +1,4 @@
-/* Finds pages that fit into one, because their live blocks do not overlap (mesh.h).
+/* Finds pages that fit into one, because their live blocks do not overlap (mesh.c).
  *
  *  1. A map has a bit for each grain of 16 bytes of a page, set if live blocks cover the grain.
  *  2. Pages that share memory already are one unit, because moving some of them away gives nothing back. Any other page

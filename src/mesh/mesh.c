@@ -1,6 +1,19 @@
-/* See mesh.h. */
+/* Meshing, an experiment behind HAKMEM_MESH: sparse tiny slabs share pages, because blocks that do not overlap fit into
+ * one page. C forbids an allocator to move a block, but not to put another page behind the block's address.
+ *
+ *  1. A pass runs when memory goes back, and after a growing heap has searched all its SuperSlabs for free pages. The
+ *     pass takes over sparse slabs that nobody allocates from, and holds those that earlier passes closed, up to
+ *     FIT_SLABS_MAX at a time.
+ *  2. Pages whose live blocks do not overlap form a group (fit.h). Blocks of different sizes may share a page.
+ *  3. For each group the pass holds off writers (os_hold_writes), copies the live blocks into a file without a name,
+ *     and maps the file over all the pages, privately: whoever writes there later gets a page of their own. The pass
+ *     closes the file at once. The file lives as long as a process maps it, so a child of fork keeps its contents
+ *     whatever its parent does.
+ *  4. Merged slabs are closed (meshed.h). Their pages without live blocks go back, in this pass and in later ones.
+ *
+ * A thread runs the pass over slabs that it owns meanwhile. Other threads wait only in a page fault, while one group is
+ * copied. */
 /* SPDX-License-Identifier: MIT */
-#include "mesh/mesh.h"
 #include "mesh/os_merge.h"
 #include "space/arena_space.h"
 #include "base/options.h"
@@ -233,7 +246,8 @@ static void close_slab(struct mesh_pass *p, const struct held *held) {
     purge_split_huge_page(slot_of(s) / SUPERSLAB_SLOTS);
     drop_unused(held);
     meshed_close(s, held->live, held->blocks);
-    outbox_after_close(p->heap, s);
+    outbox_drain_closed(p->heap, s);
+    meshed_closed(p->heap, s);
 }
 
 static void end_held(struct mesh_pass *p, const struct held *held, bool looked) {
@@ -303,14 +317,15 @@ static size_t look_at(struct mesh_pass *p, size_t from, size_t end) {
 /* Where the next pass begins that is not to look at all slabs; a hint. */
 static _Atomic size_t next_slot;
 
-void mesh_slabs(struct heap *h, bool all) {
-    struct mesh_pass *p = begin(h, all);
+size_t mesh_trim(struct heap *h, struct superslab_range in, bool all) {
+    struct mesh_pass *p = in.first == 0 ? begin(h, all) : NULL;
     if (p == NULL)
-        return;
+        return 0;
     size_t first = all ? 0 : load_relaxed(&next_slot), next = look_at(p, first, BITSET_NONE);
     if (next == BITSET_NONE)
         next = look_at(p, 0, first);
     store_relaxed(&next_slot, next != BITSET_NONE ? next : first);
     flush(p);
     os_unmap(p, round_up(sizeof *p, os_page_bytes()));
+    return 0;
 }

@@ -17,8 +17,6 @@
 #define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back, or has */
 #define HELD_SHIFT 14        /* in `blocks`: above their number, the process whose pass holds the slab; 0: none */
 
-HAK_APART struct heap heap_of_meshed;
-
 static HAK_APART struct {
     _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
     _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
@@ -249,7 +247,7 @@ static void meshed_free(struct heap *h, struct slab *s, void *p) {
 }
 
 /* What is in our hands keeps the slab alive. */
-void meshed_free_chain(struct heap *h, struct slab *s, uintptr_t block, unsigned blocks) {
+static void meshed_free_chain(struct heap *h, struct slab *s, uintptr_t block, unsigned blocks) {
     uint32_t back = 0;
     for (unsigned left = blocks; left > 0; left--) {
         unsigned index = block_index(s->divisor, (uint16_t)block);
@@ -281,7 +279,7 @@ void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], u
     store_relaxed(&s->hit_blocks, 0);
     store_relaxed(&s->place, 0);
     store_release(&s->kind, KIND_MESHED);
-    PROVEN(mesh_close, store_seq(&s->owner, &heap_of_meshed)); /* pairs with send in outbox.c */
+    PROVEN(mesh_close, store_seq(&s->owner, &heap_of_closed)); /* pairs with send in outbox.c */
 }
 
 void meshed_closed(struct heap *h, struct slab *s) { came_back(h, s, 1); }
@@ -303,6 +301,8 @@ static void meshed_count(const struct slab *s, struct span_use *use) {
 const struct kind kind_meshed = {
     .name = "a meshed slab",
     .free = meshed_free,
+    .free_chain = meshed_free_chain,
+    .trim = mesh_trim,
     .find = meshed_find,
     .is_free = meshed_is_free,
     .count = meshed_count,

@@ -1,9 +1,9 @@
 /* A meshed slab: a tiny slab that was closed because few of its blocks are live, and that shares pages with others
- * (mesh.h).
+ * (mesh.c).
  *
  *  1. It is a kind of its own (kinds.h). Nothing is allocated from it, and it has no list: a map has a bit for each
  *     live block. A free clears the bit and touches no page, because a write would make the page private.
- *  2. `owner` in the record is heap_of_meshed, which belongs to no thread, so no free is a hit. Threads that took it
+ *  2. `owner` in the record is heap_of_closed, which belongs to no thread, so no free is a hit. Threads that took it
  *     for a tiny slab push their blocks into its inbox. Whoever closes the slab writes `owner`, then reads the inbox; a
  *     sender writes the inbox, then reads `owner` (outbox.c). One sees the other.
  *  3. Whoever clears the last bit puts fresh memory in the slot's place and gives the slot to the pool.
@@ -14,14 +14,13 @@
 #define HAK_MESHED_H
 
 #include "heap.h"
+#include "superslab.h"
 
 enum {
     MESHED_BLOCKS_MAX = 4096, /* of 16 bytes: those of 8 bytes are not meshed */
     MESH_PAGE_BYTES = 4 * KIB,
     MESH_PAGES = SLOT_BYTES / MESH_PAGE_BYTES,
 };
-
-extern HAK_HIDDEN struct heap heap_of_meshed;
 
 /* Only the pass that closes or holds the slab touches `file` and `unused`. */
 struct meshed {
@@ -41,7 +40,7 @@ uint32_t meshed_new_file(void);
 struct meshed *meshed_reserve(struct slab *s);
 void meshed_cancel(struct slab *s); /* gives the place back: the slab was not closed after all */
 /* Closes the slab, of which `blocks` blocks are live: block i if bit i of `live` is set. The links of its free blocks
- * may be gone. The caller then checks the inbox, and calls meshed_closed (outbox_after_close). */
+ * may be gone. The caller then frees what the inbox has (outbox_drain_closed), and calls meshed_closed. */
 void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks);
 void meshed_closed(struct heap *h, struct slab *s);
 
@@ -52,7 +51,11 @@ void meshed_release(struct heap *h, struct slab *s);
 /* Gives back the memory of these pages of the slab, which have no live block. */
 void meshed_drop_pages(struct slab *s, struct meshed *m, uint32_t pages);
 
-/* Frees a chain of blocks from the slab's inbox. */
-void meshed_free_chain(struct heap *h, struct slab *s, uintptr_t block, unsigned blocks);
+/* ---- a pass over the slabs (mesh.c) ---- */
+
+/* As `trim` of a kind's row: begins a pass where the part begins with SuperSlab 0, and merges what it can. If `all`,
+ * considers every slab, however long that takes; otherwise only slabs that nobody allocated from since the last pass or
+ * trim, for about 20 milliseconds. Returns 0. */
+size_t mesh_trim(struct heap *h, struct superslab_range in, bool all);
 
 #endif

@@ -1,4 +1,4 @@
-/* What merging pages (mesh/mesh.h) asks of the operating system, beside base/os.h and as said there. All of these calls
+/* What merging pages (mesh/mesh.c) asks of the operating system, beside base/os.h and as said there. All of these calls
  * fail where the process is confined. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_OS_MERGE_H

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "move/defrag.h"
 #include "base/os.h"
+#include "hooks.h"
 #include "heap.h"
 #include "superslab.h"
 #include "thread.h"
@@ -19,6 +20,8 @@ enum { STEPS = 64, STEP_HALF = STEPS / 2, STEP_DENSE = STEPS * 7 / 8 };
 #define CALLS_PER_CLOCK 16 /* steps of the cursor: a block, or a slab that is not sparse */
 
 HAK_APART _Atomic uint64_t defrag_bounds[CLASSES];
+
+bool hook_is_sparse(unsigned class_id, unsigned out, size_t slot) { return defrag_is_sparse(class_id, out, slot); }
 static HAK_APART _Atomic uint32_t
     surveyed_ms[CLASSES]; /* when its bound was last found, | 1; 0: never, or it is out of date */
 

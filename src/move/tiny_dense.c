@@ -98,7 +98,7 @@ static struct slab *dense_slab(struct heap *h, unsigned c) {
     return s;
 }
 
-void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     (void)alignment;
     *zero = false;
     struct slab *s = dense_slab(h, tiny_class_of(bytes));

@@ -1,6 +1,7 @@
 /* See dump.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/dump.h"
+#include "hooks.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "observe/profile.h"
@@ -98,7 +99,7 @@ void dump_if_due(void) {
         dump_all(moment);
 }
 
-void dump_at_soft_limit(void) {
+void hook_soft_limit(void) {
     if (option_text(OPT_SOFT_LIMIT_PROFILE)[0] == '\0' || !dump_has_room() || !dump_claim())
         return;
     dump_profile_for(OPT_SOFT_LIMIT_PROFILE, NAME_NUMBERED, dump_begin(), "soft limit");

@@ -24,9 +24,6 @@ HAK_INLINE bool dump_may_be_due(void) {
     return (option(OPT_DUMP_INTERVAL_MS) | option(OPT_DUMP_GROWTH_BYTES) | option(OPT_DUMP_PEAK)) != 0;
 }
 
-/* The heap has passed SOFT_LIMIT. */
-void dump_at_soft_limit(void);
-
 /* As hak_profile_dump. */
 int dump_profile(const char *path);
 

@@ -5,7 +5,7 @@
  *  2. The first slot behind one in use that was never used is zero, or an overflow ran on into it. Slots are used from
  *     the lowest on, so a long overflow gets there.
  *  3. Where huge blocks were freed and purged, memory is zero, or something was written there since. Reading a page
- *     that has no memory is a fault, so this ends after EXIT_HUGE_SUPERSLABS. */
+ *     that has no memory is a fault, so this ends after HAD_HUGE_MAX. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/exit_check.h"
 #include "base/fail.h"
@@ -42,7 +42,7 @@ static void check_free(void) {
     unsigned huge = 0;
     for (size_t i = 0; i < superslabs; i++) {
         check_unused(i);
-        huge += huge < EXIT_HUGE_SUPERSLABS && check_freed_huge(i);
+        huge += huge < HAD_HUGE_MAX && check_freed_huge(i);
     }
 }
 

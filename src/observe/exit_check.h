@@ -3,10 +3,7 @@
 #ifndef HAK_EXIT_CHECK_H
 #define HAK_EXIT_CHECK_H
 
-enum {
-    EXIT_SUPERSLABS = 256,   /* are looked at, 512 MiB: some 60 us, a page of records each */
-    EXIT_HUGE_SUPERSLABS = 4 /* are read, in a program that freed huge blocks: some 500 us */
-};
+enum { EXIT_SUPERSLABS = 256 }; /* are looked at, 512 MiB: some 60 us, a page of records each */
 /* Reports damage behind live blocks that have a canary, and writes into memory that is unused. Looks only in a program
  * with one thread. */
 void exit_check(void);

@@ -42,8 +42,8 @@ F(tunables, word) F(tunables, of_class) \
 F(tuner_seen, rounds) F(tuner_seen, in_use) F(tuner_seen, best) F(tuner_seen, switches) F(tuner_seen, changes) \
 F(tuner_seen, ns) F(tuner_seen, saved_ns) \
 F(tuner_seen, spent_ns) F(tuner_seen, elo) F(tuner_seen, deviation) F(tuner_seen, matches) F(tuner_seen, kept_us) \
-F(fork_page, purger) F(inspect, purge_wanted) \
-F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) \
+F(fork_page, purger) F(asked, wanted_bytes) F(asked, requests) F(asked, purge_wanted) \
+F(profile, dropped) F(profile, mark) F(profile, stacks) \
 F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) \
 F(profile_sample, estimated_objects) \
@@ -111,6 +111,7 @@ static const struct inspect_place places[] = {
     {"tunable_ranges", tunable_ranges},
     {"ace", &hak_tuner},
     {"preset_names", preset_names},
+    {"asked", &hak_asked},
     {"profile", &hak_profile},
     {"python", &hak_python},
     {"arenas", &hak_arenas},

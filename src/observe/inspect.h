@@ -4,8 +4,8 @@
  *     static program. The reader checks magic and version.
  *  2. All the rest is plain tables: `facts` gives by name the places of the structs' fields and the values of the
  *     constants, `places` gives the addresses of the tables. So the reader has no second copy of the layout.
- *  3. To ask for something, the reader writes one word: `purge_wanted`, or an option's value. Then it adds 1 to the
- *     profile's `asked`. A thread looks at that in its next allocation that is not a hit of alloc.h (a ring's hit
+ *  3. To ask for something, the reader writes one word: `purge_wanted` (asked.h), or an option's value. Then it adds 1
+ *     to `requests`. A thread looks at that in its next allocation that is not a hit of alloc.h (a ring's hit
  *     looks, too); a parked purger looks when its word changes and its wait is interrupted. A thread has purged when
  *     its heap's `purge_seen` equals `purge_wanted`. There is no purger to wait for if `fork_page` is NULL or its
  *     `purger` is PURGER_NONE: a program that sleeps then does nothing until it allocates.
@@ -17,7 +17,7 @@
 
 #include "heap.h"
 
-enum { INSPECT_VERSION = 1 };
+enum { INSPECT_VERSION = 2 };
 
 struct inspect_fact {
     char name[40];          /* "slab.kind", "sizeof slab", "SLOT_BYTES" */
@@ -34,7 +34,6 @@ struct inspect {
     uint32_t version, facts_count, places_count, unused;
     const struct inspect_fact *facts;   /* constant */
     const struct inspect_place *places; /* constant */
-    _Atomic uint64_t purge_wanted;      /* a reader adds 1: each thread gives back what it can, once */
 };
 extern HAK_HIDDEN struct inspect hak_inspect;
 

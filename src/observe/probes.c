@@ -7,9 +7,9 @@
 #define STAP_SDT_ARG_CONSTRAINT r
 #include "third_party/sys/sdt.h"
 
-/* The semaphores as assembly names them: fields of struct profile, whose C names are no concern of sdt.h. */
-#define otel_memory_alloc_semaphore hak_profile + 4
-#define otel_memory_free_semaphore hak_profile + 8
+/* The semaphores as assembly names them: fields of struct asked, whose C names are no concern of sdt.h. */
+#define otel_memory_alloc_semaphore hak_asked + 4
+#define otel_memory_free_semaphore hak_asked + 8
 #undef _SDT_NOTE_SEMAPHORE_USE
 #define _SDT_NOTE_SEMAPHORE_USE(provider, name) /* NOLINT(bugprone-reserved-identifier): likewise */
 

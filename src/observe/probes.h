@@ -17,10 +17,10 @@
 #include "base/base.h"
 
 /* A sampled block was handed out. It stands for `weight_bytes` of such blocks: its size divided by the probability that
- * a block of its size is sampled. Called while hak_profile.alloc_tracers is not 0. */
+ * a block of its size is sampled. Called while hak_asked.alloc_tracers is not 0. */
 void probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
 
-/* A sampled block is being freed. Frees of other blocks have no probe. Called while hak_profile.free_tracers is not
+/* A sampled block is being freed. Frees of other blocks have no probe. Called while hak_asked.free_tracers is not
  * 0. */
 void probe_free(const void *block);
 

@@ -13,9 +13,7 @@
 #define INDEX_PLACES (2u * PROFILE_STACKS)
 #define SCALE 65536 /* of estimated objects */
 
-/* Stored in the file, not in zeroed memory, because the kernel finds the semaphores by their offset in the file. */
-HAK_KEPT __attribute__((section(".probes"))) struct profile hak_profile;
-_Static_assert(offsetof(struct profile, alloc_tracers) == 4 && offsetof(struct profile, free_tracers) == 8, "probes.c");
+struct profile hak_profile;
 
 /* ---- memory ---- */
 
@@ -57,12 +55,7 @@ static struct profile_stack *tables(void) {
 void profile_want(uint64_t bytes) {
     if (bytes != 0)
         tables();
-    store_relaxed(&hak_profile.wanted_bytes, (uint32_t)min_size(bytes, UINT32_MAX));
-}
-
-uint32_t profile_interval(void) {
-    uint32_t bytes = load_relaxed(&hak_profile.wanted_bytes);
-    return bytes == 0 && hak_profile.alloc_tracers != 0 ? (uint32_t)option(OPT_PROFILE_BYTES) : bytes;
+    store_relaxed(&hak_asked.wanted_bytes, (uint32_t)min_size(bytes, UINT32_MAX));
 }
 
 /* ---- names of arenas ---- */
@@ -248,7 +241,7 @@ bool profile_add(const void *p, size_t bytes, double chance, const char *arena, 
     mark_add(&stacks[sample->stack], sample->estimated_bytes);
     add_to(&stacks[sample->stack].allocated, sample);
     store_release(&sample->address, (uintptr_t)p);
-    if (unlikely(hak_profile.alloc_tracers != 0))
+    if (unlikely(hak_asked.alloc_tracers != 0))
         probe_alloc(p, bytes, sample->estimated_bytes);
     return true;
 }
@@ -265,7 +258,7 @@ void profile_remove(const void *p) {
     add_to(&stack->freed, sample);
     rmw_add(&hak_profile.live_bytes, -sample->estimated_bytes);
     store_release(&sample->address, 0); /* pairs with claim */
-    if (unlikely(hak_profile.free_tracers != 0))
+    if (unlikely(hak_asked.free_tracers != 0))
         probe_free(p);
 }
 

@@ -17,11 +17,12 @@
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 
+#include "asked.h"
 #include "base/options.h"
 #include "base/text.h"
 
 enum {
-    PROFILE_CALLERS = 64,
+    PROFILE_CALLERS = SAMPLE_CALLERS,
     PROFILE_LIFETIMES = 32,
     PROFILE_STACKS = 8192,
     PROFILE_NAME_BYTES = 48,
@@ -68,22 +69,6 @@ struct profile_sample {
 };
 
 struct profile {
-    /* Who wants samples, and whether there is anything else to look at. A heap sees any change with one load of the
-     * word, at hits of rings, too. Each part is written by itself. */
-    union {
-        _Atomic uint64_t wanted;
-        struct {
-            /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
-            _Atomic uint32_t wanted_bytes;
-            /* tracers that listen to the probes. The kernel counts: these two are the semaphores that probes.c
-             * describes */
-            volatile uint16_t alloc_tracers;
-            _Atomic uint16_t asked; /* another process adds 1 after it has asked for something: see inspect.h */
-        };
-    };
-    volatile uint16_t free_tracers;
-    /* sample.c's: the last `wanted`, and GUARD_SAMPLE_BYTES, that it signalled to all heaps */
-    _Atomic uint64_t told, told_guard_bytes;
     _Atomic uint64_t dropped;                 /* samples that found no place */
     _Atomic uint64_t live_bytes, most_bytes;  /* estimated, in live samples: now, and at the mark */
     _Atomic uint64_t mark;                    /* its number. Pairs with kept_mark */
@@ -97,10 +82,8 @@ struct profile {
 };
 extern HAK_HIDDEN struct profile hak_profile;
 
-/* From each thread's next slow path on, a sample is taken every `bytes` on average; 0: none. */
+/* Makes room for samples, which are taken every `bytes` on average from now on; 0: none are. */
 void profile_want(uint64_t bytes);
-/* Mean bytes between samples, as the profile wants them, or else a tracer of the probes; 0: nobody does. */
-uint32_t profile_interval(void);
 
 /* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has
  * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. */

@@ -72,7 +72,7 @@ bool profile_write(int fd, const char *moment) {
         return false;
     struct text t = {scratch, SCRATCH_BYTES, 0, fd};
     text_format(&t, "hakmem profile 1\npid %u\nmoment %s\ninterval %u\ndropped %u\ncommand ", (uint64_t)os_process(),
-                moment, (uint64_t)profile_interval(), load_relaxed(&hak_profile.dropped));
+                moment, (uint64_t)asked_interval(), load_relaxed(&hak_profile.dropped));
     text_flush(&t);
     os_copy_file(fd, "/proc/self/comm", scratch, SCRATCH_BYTES);
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);

@@ -30,15 +30,16 @@ static bool find_name(struct room *room, const struct os_module *module, uintptr
 static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
-        "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_at_site take_sampled alloc_aligned "
-        "alloc_in_arena arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else "
+        "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_from alloc_aligned "
+        "hook_malloc_at_site hook_malloc_sampled hook_malloc_in_default hook_malloc_near hook_made_by_new hook_deleted "
+        "arena_malloc_any arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else "
         "aligned_past_classes new_aligned_past_classes alloc_calloc alloc_realloc realloc_else alloc_free_slow "
         "alloc_free_other alloc_delete_other "
         "alloc_delete_array_other alloc_free_sized_else alloc_delete_sized_else alloc_delete_array_sized_else "
         "alloc_delete_aligned_else delete_array_outside delete_array_aligned_outside delete_sized_outside "
         "delete_array_sized_outside delete_sized_aligned_outside alloc_usable alloc_expand lookup_for_free guard_free "
         "mid_free large_free huge_free "
-        "allocate_secure any_hand_out wide_hand_out begin_block secure_malloc secure_large_malloc secure_free "
+        "hook_malloc_secure any_hand_out wide_hand_out begin_block secure_malloc secure_large_malloc secure_free "
         "free_any free_wide free_traced free_unborn free_checking_size secure_large_free secure_check_at_exit "
         "alloc_trim secure_trace_note secure_fail_hand_out fail_free fail_double_free fail_bad_pointer fail_bad_size "
         "fail_operator fail_damage fail_finish error_explain report_here report_json_here ";

@@ -16,7 +16,7 @@
 #include "base/snapshot.h"
 #include "secure/secure_span.h"
 #include "base/text.h"
-#include "observe/sample.h"
+#include "sample.h"
 #include "ring.h"
 
 #include <string.h>

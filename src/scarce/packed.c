@@ -21,7 +21,7 @@
 #include "kinds.h"
 #include "pool.h"
 #include "purge.h"
-#include "observe/sample.h"
+#include "sample.h"
 
 #define PACKED_BYTES_MAX (32 * MIB) /* above that, whole SuperSlabs lose 6 % at most, and realloc moves pages */
 #define NOT_A_BLOCK "not a block: the heap has nothing there"

@@ -61,7 +61,8 @@ static void meshed_0(void) {
         live[0] |= (uint64_t)1 << (block[i] - (uintptr_t)slab_address(slab)) / 1024;
     slab_unlist(kit_heap[1], slab);
     meshed_close(slab, live, 2);
-    outbox_after_close(kit_heap[1], slab);
+    outbox_drain_closed(kit_heap[1], slab);
+    meshed_closed(kit_heap[1], slab);
 }
 static void meshed_1(void) { outbox_flush(kit_heap[2]); }
 static void meshed_2(void) {
@@ -91,7 +92,8 @@ static void close_with_one_block(struct heap *h, struct slab *s, uintptr_t first
     uint64_t live[MESHED_BLOCKS_MAX / 64] = {0};
     live[0] = (uint64_t)1 << (first - (uintptr_t)slab_address(s)) / 1024;
     meshed_close(s, live, 1);
-    outbox_after_close(h, s);
+    outbox_drain_closed(h, s);
+    meshed_closed(h, s);
 }
 static void mesh_hold_setup(void) {
     kit_setup();
@@ -176,7 +178,8 @@ static void mesh_next_1(void) {
     *block_word(block[0]) = 1;
     meshed_reserve(slab);
     meshed_close(slab, live, 1);
-    outbox_after_close(kit_heap[2], slab);
+    outbox_drain_closed(kit_heap[2], slab);
+    meshed_closed(kit_heap[2], slab);
 }
 static void mesh_next_check(void) {
     race_saw(began);

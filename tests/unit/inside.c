@@ -210,9 +210,9 @@ unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers) {
     return stack.depth;
 }
 
-void inside_ask(void) { rmw_add(&hak_profile.asked, 1); }
+void inside_ask(void) { rmw_add(&hak_asked.requests, 1); }
 void inside_ask_for_purge(void) {
-    rmw_add(&hak_inspect.purge_wanted, 1);
+    rmw_add(&hak_asked.purge_wanted, 1);
     inside_ask();
 }
 
@@ -352,14 +352,14 @@ void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
 int inside_limits_scarce(void) { return limits_poll_pressure(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
-    if (hak_profile.alloc_tracers != 0)
+    if (hak_asked.alloc_tracers != 0)
         probe_alloc(block, bytes, weight_bytes);
 }
 void inside_probe_free(const void *block) {
-    if (hak_profile.free_tracers != 0)
+    if (hak_asked.free_tracers != 0)
         probe_free(block);
 }
-int inside_probe_alloc_wanted(void) { return hak_profile.alloc_tracers != 0; }
+int inside_probe_alloc_wanted(void) { return hak_asked.alloc_tracers != 0; }
 
 int inside_page_cost_try_huge(void) { return page_cost_try_huge(); }
 void inside_page_cost_small(uint64_t ns) { page_cost_note_small(ns); }

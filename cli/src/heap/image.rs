@@ -238,11 +238,12 @@ impl Builder {
         self.place("span_table", 8);
         let version = self.place("version", 8);
         self.put(version, b"9.9.9\0");
+        let asked = self.place("asked", 64);
+        self.set(asked, "asked.wanted_bytes", 1 << 19);
         let profile = self.place("profile", 128);
         let stacks = self.place("stacks", 256 * self.constant("sizeof profile_stack"));
         let samples = self.place("samples", 256 * self.constant("sizeof profile_sample"));
         for (field, value) in [
-            ("profile.wanted_bytes", 1 << 19),
             ("profile.stacks", stacks),
             ("profile.stacks_used", 20),
             ("profile.samples", samples),

@@ -16,7 +16,7 @@ use hakmem_base::proc::Pid;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 const MAGIC: &[u8] = b"hakmem inspect\0\0";
 const INSPECT_BYTES: usize = 48;
 const FACT_NAME: usize = 40;
@@ -294,7 +294,7 @@ facts! {
             option_initial = "option_entry.initial" upto 8, option_min = "option_entry.min" upto 8,
             option_max = "option_entry.max" upto 8, option_choices = "option_entry.choices" upto 8,
             option_help = "option_entry.help" upto 8, option_kind = "option_entry.kind" upto 4,
-            option_when = "option_entry.when" upto 4, purge_wanted = "inspect.purge_wanted" upto 8,
+            option_when = "option_entry.when" upto 4, purge_wanted = "asked.purge_wanted" upto 8,
             purger = "fork_page.purger" upto 4;
         arrays: tunable_words = "tunables.word" of 4, tunable_class_words = "tunables.of_class" of 4;
         constants: class_size = "sizeof size_class" in 1..=4096, classes = "CLASSES" in 1..=512,
@@ -327,7 +327,7 @@ facts! {
 facts! {
     /// The heap profile (src/observe/profile.h, python.h).
     ProfileFacts {
-        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, asked = "profile.asked" upto 4,
+        numbers: wanted_bytes = "asked.wanted_bytes" upto 8, requests = "asked.requests" upto 4,
             dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, mark = "profile.mark" upto 8, stacks_used = "profile.stacks_used" upto 8,
             samples = "profile.samples" upto 8, levels_used = "profile.levels_used" upto 8,
@@ -370,7 +370,7 @@ macro_rules! places {
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options
     live_options option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
-    preset_names profile python span_table arenas
+    preset_names asked profile python span_table arenas
 }
 
 #[derive(Debug)]

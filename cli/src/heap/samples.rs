@@ -185,7 +185,7 @@ impl Reader {
     pub fn samples(&self) -> Result<Sampled> {
         let facts = &self.layout.profile;
         let (at, used) = (self.profile_number(facts.stacks)?, self.profile_number(facts.stacks_used)?);
-        let (pid, interval) = (self.pid(), self.profile_number(facts.wanted_bytes)?);
+        let (pid, interval) = (self.pid(), self.sampled_every()?);
         ensure!(
             at != 0 || interval != 0,
             "PID {pid} has no heap profile: `hakmem profile start {pid}` begins one, or start it with HAKMEM_PROFILE=1"
@@ -210,7 +210,7 @@ impl Reader {
 
     /// Bytes between two samples now, on average; 0: there are none.
     pub fn sampled_every(&self) -> Result<u64> {
-        self.profile_number(self.layout.profile.wanted_bytes)
+        self.number_in(self.layout.places.asked, self.layout.profile.wanted_bytes)
     }
 
     /// Sets the bytes between two samples, on average; 0: there are to be none.
@@ -218,7 +218,7 @@ impl Reader {
         let is_secure = self.read_options()?.iter().any(|option| option.name == "SECURE" && option.value == "1");
         ensure!(!is_secure || bytes == 0, "PID {} runs with HAKMEM_SECURE=1, where nothing is sampled", self.pid());
         let field = self.layout.profile.wanted_bytes;
-        let at = self.layout.places.profile + field.at as u64;
+        let at = self.layout.places.asked + field.at as u64;
         self.remote.write(at, &bytes.to_ne_bytes()[..field.bytes]).context("cannot switch the profile")
     }
 }

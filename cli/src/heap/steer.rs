@@ -291,7 +291,7 @@ impl Reader {
 
     /// Asks for a purge. Returns the word that each thread shows when it has done it, and whether a purger runs.
     pub fn want_purge(&self) -> Result<(u64, bool)> {
-        let at = self.layout.inspect + self.layout.table.purge_wanted.at as u64;
+        let at = self.layout.places.asked + self.layout.table.purge_wanted.at as u64;
         let wanted = self.remote.number(at)?.wrapping_add(1);
         self.remote.write(at, &wanted.to_ne_bytes())?;
         self.tell_threads()?;
@@ -300,8 +300,8 @@ impl Reader {
 
     /// Changes the word that each thread compares in its next allocation that is not a hit of a list.
     fn tell_threads(&self) -> Result<()> {
-        let field = self.layout.profile.asked;
-        let at = self.layout.places.profile.wrapping_add(field.at as u64);
+        let field = self.layout.profile.requests;
+        let at = self.layout.places.asked.wrapping_add(field.at as u64);
         let asked = Field { at: 0, bytes: field.bytes }.of(&self.remote.read_vec(at, field.bytes)?).wrapping_add(1);
         self.remote.write(at, &asked.to_ne_bytes()[..field.bytes])
     }

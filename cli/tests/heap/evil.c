@@ -23,7 +23,6 @@ struct inspect {
     uint32_t version, facts_count, places_count, unused;
     struct fact *facts;
     const void *places;
-    uint64_t purge_wanted;
 };
 extern struct inspect hak_inspect; /* the library is linked in: this is its own */
 

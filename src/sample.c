@@ -1,8 +1,12 @@
 /* See sample.h. */
 /* SPDX-License-Identifier: MIT */
-#include "observe/sample.h"
+#include "sample.h"
 #include "base/options.h"
 #include "base/os.h"
+
+/* Stored in the file, not in zeroed memory, because the kernel finds the semaphores by their offset in the file. */
+HAK_KEPT __attribute__((section(".probes"))) struct asked hak_asked;
+_Static_assert(offsetof(struct asked, alloc_tracers) == 4 && offsetof(struct asked, free_tracers) == 8, "probes.c");
 
 #define LEFT_MAX INT32_MAX
 #define RATE_BATCH 64
@@ -172,13 +176,12 @@ static void begin_anew(struct heap *h) {
             h->current[c]->countdown += load_relaxed(&h->deferred[c]);
         store_relaxed(&h->deferred[c], 0);
     }
-    r->wanted =
-        load_relaxed(&hak_profile.wanted); /* first: if that changes meanwhile, the heap begins anew once more */
-    uint32_t interval = profile_interval();
+    r->wanted = load_relaxed(&hak_asked.wanted); /* first: if that changes meanwhile, the heap begins anew once more */
+    uint32_t interval = asked_interval();
     r->profile_mean_bytes = (double)interval * (double)((uint64_t)1 << r->stretch);
     r->guard_wanted = (uint32_t)option(OPT_GUARD_SAMPLE_BYTES);
-    bool is_new = rmw_swap(&hak_profile.told, r->wanted) != r->wanted;
-    is_new |= rmw_swap(&hak_profile.told_guard_bytes, r->guard_wanted) != r->guard_wanted;
+    bool is_new = rmw_swap(&hak_asked.told, r->wanted) != r->wanted;
+    is_new |= rmw_swap(&hak_asked.told_guard_bytes, r->guard_wanted) != r->guard_wanted;
     double often = 0;
     if (interval != 0)
         often += 1 / r->profile_mean_bytes;
@@ -203,10 +206,9 @@ static void begin_anew(struct heap *h) {
         tell_all();
 }
 
-void sample_switch(uint64_t mean_bytes) {
-    profile_want(mean_bytes);
-    rmw_swap(&hak_profile.told, load_relaxed(&hak_profile.wanted));
-    if (mean_bytes != 0)
+void sample_changed(bool more) {
+    rmw_swap(&hak_asked.told, load_relaxed(&hak_asked.wanted));
+    if (more)
         tell_all();
 }
 

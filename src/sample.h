@@ -8,15 +8,16 @@
  *     left empty, and the next malloc of the class is sampled.
  *  2. Above: an exponential number of bytes. A flag makes all allocations miss the rings' hit path.
  *  3. Arrivals have no memory, so each class and heap may have its own count, and a draw may be replaced by a new one.
- *  4. At its next slow path each heap notices that hak_profile.wanted or GUARD_SAMPLE_BYTES has changed, and begins
+ *  4. At its next slow path each heap notices that hak_asked.wanted or GUARD_SAMPLE_BYTES has changed, and begins
  *     anew.
  *
  * A sampled tiny request gets a block of a mid class, whose state byte marks it, so its free is no hit, either. Except
- * for sample_switch, all is for the heap's owner, on slow paths. */
+ * for sample_changed, all is for the heap's owner, on slow paths. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SAMPLE_H
 #define HAK_SAMPLE_H
 
+#include "asked.h"
 #include "heap.h"
 #include "base/options.h"
 #include "links.h"
@@ -26,11 +27,11 @@
 enum sample_purpose { SAMPLE_PROFILE = 1, SAMPLE_GUARD = 2 };
 
 HAK_INLINE bool sample_on(const struct heap *h) { return load_relaxed(&h->sample.mean_bytes) != 0; }
-/* Starts the heap profile, or stops it with 0. Any thread. */
-void sample_switch(uint64_t mean_bytes);
+/* What is wanted was changed. `more`: samples are wanted, so no ring is to serve past them. Any thread. */
+void sample_changed(bool more);
 /* Whether the heap's sampling is what the profile and GUARD_SAMPLE_BYTES want now. */
 HAK_INLINE bool sample_is_current(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted) == h->sample.wanted &&
+    return load_relaxed(&hak_asked.wanted) == h->sample.wanted &&
            option(OPT_GUARD_SAMPLE_BYTES) == h->sample.guard_wanted;
 }
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */

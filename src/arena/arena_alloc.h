@@ -1,0 +1,15 @@
+/* Malloc in arenas and lanes, when it is no hit of the arena's heap. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ARENA_ALLOC_H
+#define HAK_ARENA_ALLOC_H
+
+#include "base/base.h"
+
+struct arena;
+
+/* Calls the arena's callback if the limit is in the way. NULL: no memory. */
+void *arena_malloc_any(struct arena *a, size_t bytes, size_t alignment, bool *zero);
+/* A block that is used as the policy of hakmem.h says. */
+void *alloc_for_policy(size_t bytes, unsigned policy);
+
+#endif

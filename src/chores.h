@@ -1,0 +1,36 @@
+/* What threads do for the whole heap at the end of a slow malloc, and what is done all at once on request.
+ *
+ * Settling finds chores due (enum chore), and malloc's slow path does them: nothing is half-done there, and no lock of
+ * the C library is held that starting a thread takes, as in free. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_CHORES_H
+#define HAK_CHORES_H
+
+#include "asked.h"
+#include "heap.h"
+
+/* Has another process, a tracer or another thread asked for something? Every allocation that is no hit of alloc.h's
+ * looks, rings' hits too: a request must not wait for a miss that may never come. */
+HAK_INLINE bool chores_are_asked(const struct heap *h) {
+    return unlikely(load_relaxed(&hak_asked.wanted) != h->asked_seen);
+}
+/* Does as asked. */
+HAK_COLD void chores_answer(struct heap *h);
+
+#define LOOK_EVERY 32 /* slow mallocs: reading the clock is then no cost */
+
+/* A slow malloc is over. Are there chores? */
+HAK_INLINE bool chores_are_due(struct heap *h) {
+    return unlikely(++h->pool.due.slow_mallocs % LOOK_EVERY == 0 || h->pool.due.chores != 0 || chores_are_asked(h) ||
+                    load_relaxed(&h->caches_flags) & CACHES_STALE);
+}
+HAK_COLD void chores_do(struct heap *h);
+
+/* What the heap holds back goes to the pool, in the hope that a second try succeeds. */
+void chores_empty_caches(struct heap *h);
+/* The calling thread is about to wait: lets go of all that its heap has. */
+void chores_rest(void);
+/* All that can be given back. Returns how many bytes were. */
+size_t chores_give_back(struct heap *h);
+
+#endif

@@ -1,0 +1,55 @@
+/* How the wings start and end: the hooks of hooks.h for the whole process. */
+/* SPDX-License-Identifier: MIT */
+#include "arena/policy.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/os.h"
+#include "hooks.h"
+#include "learn/presets.h"
+#include "observe/dump.h"
+#include "observe/error_file.h"
+#include "observe/exit_check.h"
+#include "observe/sampled.h"
+#include "observe/stats.h"
+#include "secure/secure.h"
+#include "secure/secure_span.h"
+
+bool hook_options_are_read(void) { return policy_start(); }
+
+void hook_start(void) {
+    presets_start();
+    if (option(OPT_SECURE))
+        span_start();
+    stats_init();
+    fail_explain(error_explain);
+    if (option(OPT_INSPECT))
+        os_allow_readers();
+    if (dump_start())
+        sampled_switch(option(OPT_PROFILE_BYTES));
+}
+
+bool hook_explain_fault(const void *at, const char *access, uintptr_t code) {
+    return error_explain_fault(at, access, code);
+}
+
+static void log_retries(void) {
+    struct heap_figures *f = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;
+    if (f == NULL)
+        return;
+    LOG(LOG_RETRIES, "[RETRIES] pool=%u inbox=%u mid=%u offers=%u of %u atomic read-modify-writes",
+        f->counters[COUNT_pool_retries], f->counters[COUNT_inbox_retries], f->counters[COUNT_mid_retries],
+        f->counters[COUNT_offer_retries], f->counters[COUNT_atomic_rmw]);
+    stats_end(f);
+}
+
+void hook_end(void) {
+    dump_at_end("exit");
+    log_retries();
+}
+
+void hook_last_checks(void) {
+    exit_check();
+    if (option(OPT_SECURE))
+        secure_check_at_exit();
+}

@@ -1,0 +1,208 @@
+/* The calls that know or ask a block's size: realloc, hak_expand, malloc_usable_size, and frees that name it. */
+/* SPDX-License-Identifier: MIT */
+#include "alloc.h"
+#include "alloc_slow.h"
+#include "hooks.h"
+#include "beside/other.h"
+#include "base/fail.h"
+#include "kinds.h"
+#include "lookup.h"
+#include "mid.h"
+#include "base/options.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- freeing with a size ---- */
+
+/* Is `bytes` a size for such a block? `exactly`: realloc has not left the block larger than it would be made for the
+ * size. */
+static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
+    const struct kind *kind = kind_of(b->slab);
+    if (kind->size_fits != NULL)
+        return kind->size_fits(p, bytes, b->bytes, exactly);
+    if (bytes > b->bytes || !exactly)
+        return bytes <= b->bytes;
+    bool is_exact = kind == &kind_large || kind == &kind_huge;
+    return (is_exact ? max_size(bytes, 1) : alloc_good_size(bytes)) == b->bytes;
+}
+
+/* Which call frees a block and claims to know its size. */
+enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
+
+/* All calls on the way here are jumps, so it returns to the program. The block is freed whatever its size. */
+HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
+    if (other_has(p))
+        return other_calls()->free(p);
+    if (p == NULL)
+        return;
+    struct block b = lookup_live(p, "free", NULL);
+    if (unlikely(b.slab == NULL))
+        return;
+    if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
+        hook_deleted(p, by == FREED_BY_DELETE_ARRAY);
+    bool exactly = by != FREED_BY_FREE;
+    /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
+    if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
+                 !size_fits(&b, p, bytes, exactly)))
+        fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0));
+    alloc_free(p, alloc_free_other);
+}
+
+/* No hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`: of a block whose
+ * class was chosen for it, else 1. */
+HAK_INLINE void free_claimed_else(void *p, size_t bytes, size_t alignment, enum freed_by by) {
+    size_t whole = class_aligned_bytes(bytes, alignment);
+    if (region_has(p) && whole > TINY_BYTES_MAX && whole <= MID_BYTES_MAX) {
+        struct slab *s = slab_at_offset(region_offset(p));
+        unsigned claimed = mid_class_of(whole), c = slab_class(s);
+        if (likely(slab_kind(s) == KIND_MID && (by != FREED_BY_FREE ? claimed == c : claimed <= c)))
+            return alloc_free_other(s, p);
+    }
+    return free_checking_size(p, bytes, alignment, by);
+}
+HAK_NOINLINE void alloc_free_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, 1, FREED_BY_FREE); }
+HAK_NOINLINE void alloc_delete_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, 1, FREED_BY_DELETE); }
+HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
+    free_claimed_else(p, bytes, 1, FREED_BY_DELETE_ARRAY);
+}
+
+void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array) {
+    enum freed_by by = array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE;
+    if (likely(classes_align(bytes, alignment)))
+        free_claimed_else(p, max_size(bytes, 1), alignment, by);
+    else
+        free_claimed_else(p, bytes, 1, by);
+}
+
+/* ---- sizes ---- */
+
+/* The bytes of a tiny or mid block, as its record shows; 0: lookup_live knows. A mid block's state tells whether it is
+ * live. Whether a tiny block is, its own first word tells: `looks` there. */
+HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
+    uintptr_t offset = region_offset(p);
+    if (unlikely(offset >= region_frontier())) /* NULL too */
+        return 0;
+    struct slab *s = slab_at_offset(offset);
+    if (likely(block_index(s->divisor, (uint16_t)(uintptr_t)p) < load_folded(&s->hit_blocks))) {
+        if (looks && unlikely(block_looks_free(s, (uintptr_t)p)))
+            return 0;
+        if (s->tiny_bytes == 0)
+            __builtin_unreachable(); /* so the caller need not ask whether the answer is 0 */
+        return s->tiny_bytes;
+    }
+    if (slab_kind(s) != KIND_MID)
+        return 0;
+    s = span_first(s);
+    unsigned i = mid_index(s, p);
+    return likely(i < s->blocks && load_relaxed(&s->state[i]) == BLOCK_LIVE) ? s->block_bytes : 0;
+}
+
+HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
+    return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
+}
+
+/* Does not touch a tiny block: programs that ask for each of theirs would pay for a cache miss each. */
+size_t alloc_usable(const void *p, const char *call) {
+    size_t bytes = bytes_at_once(p, false);
+    return likely(bytes != 0) ? bytes : usable_else(p, call);
+}
+
+size_t alloc_good_size(size_t bytes) {
+    if (bytes > PTRDIFF_MAX)
+        return 0;
+    if (bytes > MID_BYTES_MAX || option(OPT_SECURE))
+        return bytes;
+    return size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
+}
+
+static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
+    const struct kind *kind = kind_of(b->slab);
+    bool done = kind->resize != NULL && kind->resize(h, b->slab, p, bytes);
+    if (done)
+        hook_resized(h, b->slab, p, bytes);
+    return done;
+}
+
+bool alloc_expand(void *p, size_t bytes) {
+    if (other_has(p))
+        return bytes <= other_calls()->usable_size(p);
+    struct block b = lookup_live(p, "hak_expand", __builtin_return_address(0));
+    if (b.slab == NULL || bytes <= b.bytes)
+        return b.slab != NULL;
+    struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
+    struct heap *of = h != NULL ? hook_heap_for(h, b.slab) : NULL;
+    bool done = of != NULL && resize_in_place(of, &b, p, bytes);
+    thread_leave(h);
+    return done;
+}
+
+/* In place or by moving pages; NULL: copy. */
+static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) {
+    const struct kind *kind = kind_of(b->slab);
+    bool can = kind->resize != NULL && min_size(bytes, b->bytes) >= kind->resize_from_bytes && bytes <= PTRDIFF_MAX;
+    struct heap *h = can ? thread_enter() : NULL;
+    struct heap *of = h != NULL ? hook_heap_for(h, b->slab) : NULL;
+    if (of == NULL) {
+        thread_leave(h);
+        return NULL;
+    }
+    void *moved = resize_in_place(of, b, p, bytes) ? p : NULL;
+    if (moved == NULL && bytes > b->bytes && kind->move != NULL) {
+        moved = kind->move(of, b->slab, bytes);
+        if (moved != NULL)
+            hook_resized(of, slab_at_offset(region_offset(moved)), moved, bytes);
+    }
+    alloc_leave(h, of);
+    return moved;
+}
+
+/* Does a block stay where it is? One that the program halves does, whatever rounding up added. */
+HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
+    return bytes <= had_bytes && bytes >= had_bytes * 3 / 8;
+}
+
+/* `had`: what bytes_at_once says. */
+HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
+    if (other_has(p))
+        return other_calls()->realloc(p, bytes);
+    struct block b =
+        had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
+    if (unlikely(b.slab == NULL)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (bytes == 0) { /* as glibc */
+        alloc_free(p, alloc_free_other);
+        return NULL;
+    }
+    if (stays_in_class(b.bytes, bytes) && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)
+        return p;
+    void *moved = had == 0 ? realloc_without_copy(p, &b, bytes) : NULL;
+    if (moved != NULL)
+        return moved;
+    int error = errno;
+    bool of_arena = unlikely(slab_kind(b.slab) >= KIND_BROUGHT);
+    moved = of_arena ? hook_malloc_near(b.slab, bytes) : alloc_malloc(bytes, alloc_slow);
+    if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
+        moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
+        if (bytes < b.bytes && kind_of(b.slab)->shrink != NULL)
+            kind_of(b.slab)->shrink(b.slab, p, bytes);
+        if (moved != NULL)
+            errno = error;
+        return moved;
+    }
+    memcpy(moved, p, min_size(bytes, b.bytes));
+    alloc_free(p, alloc_free_other);
+    if (hak_heap->number != HEAP_NONE)
+        count(&hak_heap->pool.counters, COUNT_realloc_copied);
+    return moved;
+}
+
+void *alloc_realloc(void *p, size_t bytes) {
+    size_t had = bytes_at_once(p, true);
+    if (likely(had != 0 && stays_in_class(had, bytes)))
+        return p;
+    return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);
+}

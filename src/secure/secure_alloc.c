@@ -1,0 +1,33 @@
+/* Malloc in secure mode, and the operators new and delete that fit each other. */
+/* SPDX-License-Identifier: MIT */
+#include "alloc.h"
+#include "alloc_slow.h"
+#include "base/fail.h"
+#include "chores.h"
+#include "hooks.h"
+#include "secure/secure.h"
+
+/* The hit path of secure mode. */
+HAK_NOINLINE void *hook_malloc_secure(struct heap *h, size_t bytes) {
+    if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
+        return alloc_any(bytes);
+    struct secure_cache *cache = secure_cache_for(h, bytes);
+    if (unlikely(!secure_has_next(cache)) || chores_are_asked(h))
+        return alloc_any(bytes);
+    struct secure_entry e = secure_next(h, cache);
+    if (!secure_is_simple(e, cache->block_bytes))
+        return secure_hand_out(e, cache->block_bytes, bytes, alloc_any);
+    return secure_finish(e, cache->block_bytes, bytes);
+}
+
+HAK_COLD void *hook_made_by_new(void *p, bool array) {
+    if (p != NULL)
+        secure_set_maker(p, array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW);
+    return p;
+}
+
+/* A block that malloc made may be freed by any. */
+HAK_COLD void hook_deleted(const void *p, bool array) {
+    if (secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY))
+        fail_operator(p, array, alloc_usable(p, "free"));
+}
