@@ -17,7 +17,7 @@
 
 #include "heap.h"
 
-enum { INSPECT_VERSION = 2 };
+enum { INSPECT_VERSION = 1 };
 
 struct inspect_fact {
     char name[40];          /* "slab.kind", "sizeof slab", "SLOT_BYTES" */

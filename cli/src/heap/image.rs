@@ -297,7 +297,7 @@ impl Builder {
         for number in [1, (facts.len() / 56) as u32, self.places.len() as u32, 0] {
             inspect.extend(number.to_le_bytes());
         }
-        for word in [FACTS_AT, PLACES_AT, 0] {
+        for word in [FACTS_AT, PLACES_AT] {
             inspect.extend(word.to_le_bytes());
         }
         let texts = std::mem::take(&mut self.texts);

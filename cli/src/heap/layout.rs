@@ -16,7 +16,7 @@ use hakmem_base::proc::Pid;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 1;
 const MAGIC: &[u8] = b"hakmem inspect\0\0";
 const INSPECT_BYTES: usize = 48;
 const FACT_NAME: usize = 40;
