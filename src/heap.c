@@ -114,6 +114,8 @@ static struct heap *make_heap(void) {
     h->number = number;
     store_relaxed(&h->in_use, true);
     set_up(h);
+    if (number == 0)
+        region_touch();
     /* The purger may be parked, and has watched the heaps that there were. */
     uint8_t sampling = option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0;
     PROVEN(born_watched, store_relaxed(&h->caches_flags, CACHES_WATCHED | sampling));

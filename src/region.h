@@ -217,10 +217,10 @@ struct superslab {
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 
-/* 64 SuperSlabs and their words in all sets. */
+/* 64 SuperSlabs, and the words of the next 64 in all sets. So those of the first ones lie before them, in one page. */
 struct superslab_row {
     struct superslab superslab[64];
-    _Atomic uint64_t set[SETS];
+    _Atomic uint64_t next_set[SETS];
 };
 
 /* ---- the region ---- */
@@ -235,7 +235,7 @@ struct HAK_FROZEN region {
     struct bitset_family sets; /* those of node 0 */
     unsigned nodes;            /* nodes_count() */
     size_t node_sets;          /* from the number of a node's set to that of the next node's */
-    char *upper;               /* the sets' upper levels, before the rows; the rest of level 1 lies below */
+    char *upper;               /* the sets' upper levels, before the rows: where their lowest rows begin */
     struct pack *packs;        /* of the slots */
     char *heaps;
     char *tables; /* the lowest of them: where the reservation begins, or the window's */
@@ -283,6 +283,10 @@ bool region_init(void);
 
 /* At the start: reserves the region, since malloc does not ask for all that this takes. */
 void region_start(void);
+
+/* Before the first search of the sets: writes the two pages that it reads. Every program with a block writes them, and
+ * a page that is read first costs a page fault more. */
+void region_touch(void);
 
 /* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */
 void region_freeze(void);
@@ -335,9 +339,10 @@ struct region_range region_table(unsigned number);
 
 /* ---- between the files of region/ ---- */
 
-/* Bytes of a row of the upper levels of all sets; SuperSlabs whose rows of sets get memory at once: 300 KiB, and in
+/* Bytes of a row of levels 1 and 2 of all sets; SuperSlabs whose rows of sets get memory at once: 300 KiB, and in
  * dumps. */
-#define REGION_UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
+#define REGION_LEVEL_BYTES (SETS * sizeof(uint64_t))
+#define REGION_UPPER_ROW_BYTES (2 * REGION_LEVEL_BYTES)
 #define REGION_SETS_FIRST ((size_t)2048)
 /* Tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless, and the
  * frontier only grows. */

@@ -161,11 +161,11 @@ static bool place_of(uintptr_t address, struct tally *t) {
     }
     if (address >= (uintptr_t)r->slabs) {
         t->table = "slab", t->field = field_of_slab(address);
-    } else if (address >= (uintptr_t)r->rows) {
+    } else if (address >= (uintptr_t)r->sets.level[0]) {
         size_t offset = (address - (uintptr_t)r->rows) % sizeof(struct superslab_row);
-        bool in_set = offset >= offsetof(struct superslab_row, set);
+        bool in_set = address < (uintptr_t)r->rows || offset >= offsetof(struct superslab_row, next_set);
         t->table = in_set ? "set" : "SuperSlab";
-        t->field = in_set ? set_name((offset - offsetof(struct superslab_row, set)) / 8)
+        t->field = in_set ? set_name((address - (uintptr_t)r->sets.level[0]) % sizeof(struct superslab_row) / 8)
                           : field_at(superslab_fields, offset % sizeof(struct superslab));
     } else if (address >= (uintptr_t)r->upper) {
         t->table = "set", t->field = "upper level";

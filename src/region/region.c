@@ -50,9 +50,9 @@ struct layout {
 static struct layout layout_for(unsigned log2_superslabs, bool window) {
     struct layout l = {.superslabs = (size_t)1 << log2_superslabs};
     l.levels = bitset_shape(l.superslabs, l.set_rows);
-    for (unsigned level = 1; level < l.levels; level++)
-        l.upper_bytes += l.set_rows[level] * REGION_UPPER_ROW_BYTES;
-    l.upper_bytes = round_up(l.upper_bytes, HAK_LINE);
+    if (l.levels > 1)
+        l.upper_bytes = round_up(l.set_rows[1] * REGION_UPPER_ROW_BYTES + REGION_LEVEL_BYTES, HAK_PAGE_MAX);
+    l.upper_bytes += REGION_LEVEL_BYTES;
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
     l.packs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct pack);
@@ -72,10 +72,11 @@ static size_t tables_bytes(const struct layout *l) {
            table_bytes(l->slabs_bytes);
 }
 
-/* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and
- * level 0, behind the upper levels, get memory as they are needed, in one mapping. */
+/* The first row of levels 1 and 2, in a table that begins at `at`. Level 3 and the first row of level 0 lie behind it,
+ * and the others below it: so as the heap grows both they and level 0 get memory as they are needed, in one mapping.
+ * What the first SuperSlabs need is in two pages, before and from the beginning of level 0. */
 static char *upper_row(const struct layout *l, char *at) {
-    return l->levels > 1 ? at + (l->set_rows[1] - 1) * REGION_UPPER_ROW_BYTES : at;
+    return l->levels > 1 ? at + l->upper_bytes - 2 * REGION_LEVEL_BYTES - REGION_UPPER_ROW_BYTES : at;
 }
 
 /* Fills hak_region from what was published; every caller stores the same values. */
@@ -108,11 +109,10 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->sets.levels = l.levels;
     for (unsigned level = 0; level < l.levels; level++)
         r->sets.rows[level] = l.set_rows[level];
-    r->sets.row_bytes[0] = sizeof(struct superslab_row), r->sets.level[0] = (char *)r->rows[0].set;
-    r->sets.row_bytes[1] = -(size_t)REGION_UPPER_ROW_BYTES, r->sets.level[1] = r->upper;
-    for (unsigned level = 2; level < l.levels; level++) {
-        r->sets.row_bytes[level] = REGION_UPPER_ROW_BYTES;
-        r->sets.level[level] = r->upper + (level == 2 ? 1 : 1 + l.set_rows[2]) * REGION_UPPER_ROW_BYTES;
+    r->sets.row_bytes[0] = sizeof(struct superslab_row), r->sets.level[0] = (char *)r->rows - REGION_LEVEL_BYTES;
+    for (unsigned level = 1; level < l.levels; level++) {
+        r->sets.row_bytes[level] = -(size_t)REGION_UPPER_ROW_BYTES;
+        r->sets.level[level] = r->upper + (level - 1) * REGION_LEVEL_BYTES;
     }
 }
 
@@ -276,6 +276,12 @@ bool region_init(void) {
     if (load_relaxed(&region_birth.freezing))
         region_freeze();
     return true;
+}
+
+void region_touch(void) {
+    const struct bitset_family *f = &hak_region.sets;
+    rmw_or(bitset_word(f, 0, 0, 0), 0);
+    rmw_or(bitset_word(f, 0, f->levels - 1, 0), 0);
 }
 
 void region_freeze(void) {

@@ -24,7 +24,8 @@ static char *records_end(size_t superslabs) {
     return hak_region.slabs + superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
 }
 
-/* The lowest page of level 1 that is needed: a search looks at the row behind the last one that has a member. */
+/* The lowest page of the upper levels that is needed: a search looks at the row behind the last one that has a
+ * member. */
 static char *upper_begin(size_t superslabs) {
     const struct region *r = &hak_region;
     size_t rows = r->sets.levels > 1 ? min_size(superslabs / 64 / 64 + 2, r->sets.rows[1]) : 1;
