@@ -263,8 +263,8 @@ const char *os_program(void) { return program_path[0] != '\0' ? program_path : (
 /* ---- the process ---- */
 
 void os_keep_process(_Atomic uint32_t *number) {
+    store_relaxed(number, (uint32_t)getpid()); /* not read first: that were a page fault more */
     store_relaxed(&os_state.process, number);
-    os_process();
 }
 
 uint32_t os_process(void) {
