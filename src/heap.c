@@ -96,7 +96,7 @@ static void put_idle(struct heap *h) {
 
 /* What is not zero in a heap without blocks. */
 static void set_up(struct heap *h) {
-    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    h->ring_top = offsetof(struct heap, first_rings);
     h->drained_at = heap_remote_frees(h) + 2; /* the first remote free drains */
 }
 
@@ -114,8 +114,10 @@ static struct heap *make_heap(void) {
     h->number = number;
     store_relaxed(&h->in_use, true);
     set_up(h);
-    if (number == 0)
+    if (number == 0) {
+        h->ring[0] = NULL; /* as in region_touch */
         region_touch();
+    }
     /* The purger may be parked, and has watched the heaps that there were. */
     uint8_t sampling = option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0;
     PROVEN(born_watched, store_relaxed(&h->caches_flags, CACHES_WATCHED | sampling));

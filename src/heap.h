@@ -18,7 +18,7 @@
 #include "asked.h"
 #include "region.h"
 
-enum { OUTBOX_ENTRIES = 128 };
+enum { OUTBOX_ENTRIES = 128, HEAP_FIRST_RINGS = 1792 };
 struct ring; /* ring.h */
 #define HEAP_NONE UINT32_MAX
 #define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, secure.c's */
@@ -100,7 +100,7 @@ struct heap {
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     bool found_idle;              /* the purger's, while it empties caches */
-    uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
+    uint32_t ring_top;            /* where the next ring begins: in first_rings, then behind the struct */
     uint64_t purge_seen;          /* hak_asked.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_asked.wanted when it last looked what is asked of it */
     struct ring *rings;           /* newest first */
@@ -119,8 +119,10 @@ struct heap {
         _Atomic uint32_t slabs; /* on loan to the heap, see slab.h; any thread, by read-modify-write */
     } lent;
     struct ledger_row ledger[TUNED_CLASSES]; /* the page ends behind the tiny classes */
-    /* what many threads never touch */
+    /* the rings, and memory for the first: little rings need no further page */
     struct ring *ring[RING_CLASSES];
+    _Alignas(HAK_LINE) char first_rings[HEAP_FIRST_RINGS];
+    /* what many threads never touch */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     struct sampler_class sampled[TINY_CLASSES];
     /* moving blocks */

@@ -12,12 +12,12 @@
 #include <string.h>
 
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-#define RING_ROOM 128              /* entries to begin with */
+#define RING_ROOM 128 /* entries to begin with, at most */
 #define RING_GROWTH 4
 /* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes
  * 190 page faults instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
-#define LEFT_WHOLE_BYTES (48 * KIB) /* nine rings */
+#define LEFT_WHOLE_BYTES (48 * KIB)
 #define RING_PROCESSORS_MIN 8       /* fewer processors count as this many */
 
 /* ---- giving back what is in rings ---- */
@@ -98,7 +98,7 @@ static void unmake_rings(struct heap *h) {
     memset(h->ring, 0, sizeof h->ring);
     h->rings = NULL;
     h->ring_kib = 0;
-    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    h->ring_top = offsetof(struct heap, first_rings);
 }
 
 /* There are no rings any more. The pages behind the heap's first one go back, unless the heap is one of those that are
@@ -160,6 +160,11 @@ static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
     return min_size(max_kib, max_size(kept_kib, ring->block_kib));
 }
 
+/* What a ring may hold at first, and is never lowered below but for bytes. */
+static size_t ring_first_cap(const struct ring *ring) {
+    return max_size(tuned(TUNE_ring_min_bytes) / KIB / ring->block_kib, tuned(TUNE_ring_min_blocks));
+}
+
 static size_t ring_cap_kib(const struct ring *ring) { return (size_t)ring->cap * ring->block_kib; }
 
 /* The ring besides this one that may hold the most bytes. */
@@ -195,9 +200,16 @@ static void ring_age(struct heap *h, const struct ring *except) {
     ring->seen = (uint32_t)ring->held_and_popped;
 }
 
+/* Where a ring of so many bytes begins, if there is room: in the page of the first ones, then in further pages. */
+static size_t ring_place(const struct heap *h, size_t bytes) {
+    size_t first_end = offsetof(struct heap, first_rings) + HEAP_FIRST_RINGS;
+    return h->ring_top + bytes <= first_end ? h->ring_top : max_size(h->ring_top, round_up(sizeof *h, 4 * KIB));
+}
+
 /* The most entries that a ring may have. A ring with fewer is replaced by one in memory that no ring has used yet. */
 static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
-    size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0), made = h->ring_top + sizeof *ring;
+    size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0);
+    size_t made = ring_place(h, HEAP_BYTES) + sizeof *ring;
     return max_size(ring->room, made < end ? (end - made) / sizeof ring->entry[0] : 0);
 }
 
@@ -205,8 +217,9 @@ static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
 static struct ring *ring_make(struct heap *h, const struct ring *from, size_t room) {
     if (room > ring_room_max(h, from))
         return NULL;
-    struct ring *ring = (struct ring *)(void *)((char *)h + h->ring_top);
-    h->ring_top += (uint32_t)round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
+    size_t bytes = round_up(sizeof *from + room * sizeof from->entry[0], HAK_LINE), at = ring_place(h, bytes);
+    struct ring *ring = (struct ring *)(void *)((char *)h + at);
+    h->ring_top = (uint32_t)(at + bytes);
     memcpy(ring, from, sizeof *from + from->blocks * sizeof from->entry[0]);
     ring->room = (uint16_t)room;
     struct ring **link = &h->rings;
@@ -253,8 +266,7 @@ struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full) {
     bool turned = ring_turns(ring, full), shrinks = ring->spills >= tuned(TUNE_ring_spills) && ring->cap > min_blocks;
     if (turned || shrinks || h->ring_kib > max_kib) {
         size_t cap = turned ? ring->turn_cap * 2u : shrinks ? ring->cap / 2u : ring->cap;
-        cap = max_size(cap, max_size(tuned(TUNE_ring_min_bytes) / KIB / ring->block_kib, min_blocks));
-        cap = min_size(cap, min_size(ring_max(ring), ring_room_max(h, ring)));
+        cap = min_size(max_size(cap, ring_first_cap(ring)), min_size(ring_max(ring), ring_room_max(h, ring)));
         ring = ring_set_cap(h, ring, min_size(cap, kind_max_kib(ring, max_kib) / ring->block_kib), max_kib);
         if (turned)
             ring->turn_cap = ring->cap;
@@ -268,7 +280,8 @@ struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
         return h->ring[index];
     const struct ring none = {
         .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1, .index = (uint8_t)index};
-    struct ring *ring = ring_make(h, &none, min_size(ring_max(&none), RING_ROOM));
+    size_t room = 2 * ring_first_cap(&none); /* the first miss of malloc doubles the cap */
+    struct ring *ring = ring_make(h, &none, min_size(ring_max(&none), min_size(room, RING_ROOM)));
     return ring != NULL ? ring_adapt(h, ring, true) : NULL;
 }
 

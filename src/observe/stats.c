@@ -213,8 +213,9 @@ static void add_heap(struct heap_figures *f, const struct heap *h) {
         if (c < TINY_CLASSES)
             move_to_caches(f, c, e.blocks * (size_t)size_classes[c].block_bytes);
     }
+    size_t used = f->pages.asks ? HEAP_BYTES : max_size(h->ring_top, sizeof *h);
     if (h->number != 0)
-        f->metadata += (int64_t)resident_in(&f->pages, h, f->pages.asks ? HEAP_BYTES : h->ring_top);
+        f->metadata += (int64_t)resident_in(&f->pages, h, used);
 }
 
 /* Resident bytes of a table that has a part for each SuperSlab ever in use. */
