@@ -18,7 +18,7 @@ const struct option_entry tunable_table[TUNABLE_COUNT + CLASS_TUNABLE_COUNT] = {
 #undef CLASS_TUNABLE_ENTRY
 };
 
-struct tunables hak_tunables = {
+HAK_APART_DATA struct tunables hak_tunables = {
 #define TUNABLE_INITIAL(name, initial, ...) initial,
     .word = {TUNABLES(TUNABLE_INITIAL)},
 #undef TUNABLE_INITIAL

@@ -25,7 +25,7 @@ static bool fail_ends_program(bool harmless) {
 
 /* Callers of harmless errors whose line was printed. A place pairs with itself: whoever fills it prints the line. NULL:
  * the program is over. */
-static _Atomic(const void *) told[FAIL_CALLERS_MAX];
+static HAK_APART _Atomic(const void *) told[FAIL_CALLERS_MAX];
 
 static bool was_told(const void *caller) {
     if (caller == NULL)

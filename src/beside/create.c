@@ -18,7 +18,7 @@
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
 /* What threads that were made and have not begun are to run. If a thread finds no place here, its end is not told. */
-static struct start {
+static HAK_APART struct start {
     _Atomic bool taken;
     void *(*run)(void *);
     void *argument;

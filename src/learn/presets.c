@@ -22,7 +22,7 @@ static const enum option preset_options[] = {
     [WORD_RETAIN_BYTES] = OPT_RETAIN_BYTES, [WORD_RETAIN_PERCENT] = OPT_RETAIN_PERCENT, [WORD_DECAY_MS] = OPT_DECAY_MS};
 
 /* What presets have changed, less the default: 0 at first. The applying thread's. */
-static struct {
+static HAK_APART struct {
     uint64_t option[WORD_LOAN];
     uint32_t loan, reuse[TINY_CLASSES], carve[TINY_CLASSES];
     unsigned adapted_from;

@@ -21,7 +21,7 @@ _Static_assert((int)TUNED_CLASSES <= (int)ACE_CLASSES_MAX, "ACE has room for all
 _Static_assert((int)PRESET_COUNT <= (int)ACE_PLAYERS_MAX, "and for all presets");
 
 /* Any thread's, by read-modify-writes; a sum read while others add is as good as one of a moment later. */
-static struct {
+static HAK_APART struct {
     _Atomic uint64_t slow_ns, allocations;
     _Atomic uint32_t misses[TUNED_CLASSES];
     _Atomic uint64_t look_ns; /* when the next look is due */
