@@ -163,6 +163,14 @@ HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
     return bytes <= had_bytes && bytes >= had_bytes * 3 / 8;
 }
 
+HAK_INLINE void *copied_to(void *moved, void *p, size_t bytes) {
+    memcpy(moved, p, bytes);
+    alloc_free(p, alloc_free_other);
+    if (hak_heap->number != HEAP_NONE)
+        count(&hak_heap->pool.counters, COUNT_realloc_copied);
+    return moved;
+}
+
 /* `had`: what bytes_at_once says. */
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     if (other_has(p))
@@ -193,16 +201,23 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
             errno = error;
         return moved;
     }
-    memcpy(moved, p, min_size(bytes, b.bytes));
-    alloc_free(p, alloc_free_other);
-    if (hak_heap->number != HEAP_NONE)
-        count(&hak_heap->pool.counters, COUNT_realloc_copied);
-    return moved;
+    return copied_to(moved, p, min_size(bytes, b.bytes));
 }
+
+/* A tiny block grows, as interpreters' arrays do: it is always copied. */
+HAK_NOINLINE static void *realloc_tiny(void *p, size_t bytes, size_t had) {
+    if (unlikely(slab_kind(slab_at_offset(region_offset(p))) >= KIND_BROUGHT))
+        return realloc_else(p, bytes, had);
+    void *moved = alloc_malloc(bytes, alloc_slow);
+    return moved != NULL ? copied_to(moved, p, had) : NULL;
+}
+
 
 void *alloc_realloc(void *p, size_t bytes) {
     size_t had = bytes_at_once(p, true);
     if (likely(had != 0 && stays_in_class(had, bytes)))
         return p;
+    if (had != 0 && had < bytes && had <= TINY_BYTES_MAX)
+        return realloc_tiny(p, bytes, had);
     return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);
 }

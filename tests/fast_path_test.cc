@@ -25,8 +25,8 @@
  * differ, so that the compiler does not merge them. */
 // clang-format off
 #define MEASURED(X)                                                                                                    \
-    X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_null) X(calloc)             \
-    X(aligned_alloc) X(aligned_new) X(aligned_delete) X(mid_sized_delete) X(arena_malloc) X(arena_free)
+    X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_grow) X(realloc_null)       \
+    X(calloc) X(aligned_alloc) X(aligned_new) X(aligned_delete) X(mid_sized_delete) X(arena_malloc) X(arena_free)
 // clang-format on
 #define MARK(name)                                                                                                     \
     extern "C" __attribute__((noinline)) void mark_##name() { __asm__ volatile("" ::"i"(__COUNTER__) : "memory"); }
@@ -35,27 +35,28 @@ MARK(end)
 
 namespace {
 
-constexpr size_t kBytes = 48, kMidBytes = 3000, kAlignment = 16;
+constexpr size_t kBytes = 48, kGrownBytes = 96, kMidBytes = 3000, kAlignment = 16;
 constexpr int kCalls = 40;
 
 /* Leaves enough live and free blocks of the class that nearly every measured call takes the hit path. */
-void warm_up(void **blocks, int count) {
+void warm_up(void **blocks, int count, size_t bytes) {
     for (int i = 0; i < count; i++)
-        blocks[i] = malloc(kBytes);
+        blocks[i] = malloc(bytes);
     for (int i = 0; i < count; i += 2)
         free(blocks[i]);
     for (int i = 0; i < count; i += 2)
-        blocks[i] = malloc(kBytes);
+        blocks[i] = malloc(bytes);
     for (int i = 0; i < 32; i++)
-        ::operator delete(::operator new(kBytes));
+        ::operator delete(::operator new(bytes));
 }
 
 /* The child. It stops itself when it is warm, and is single-stepped from then on. */
 [[noreturn]] void run_measured() {
-    static void *warm[400], *blocks[kCalls];
+    static void *warm[400], *warm_grown[400], *blocks[kCalls];
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
         _exit(90);
-    warm_up(warm, 400);
+    warm_up(warm, 400, kBytes);
+    warm_up(warm_grown, 400, kGrownBytes);
     raise(SIGSTOP);
     for (auto &block : blocks) {
         mark_malloc();
@@ -88,6 +89,15 @@ void warm_up(void **blocks, int count) {
         mark_realloc();
         block = realloc(block, kBytes - 7);
         mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_realloc_grow();
+        block = realloc(block, kGrownBytes);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        free(block);
+        block = ::operator new(kBytes);
     }
     for (auto &block : blocks) {
         mark_sized_delete();
