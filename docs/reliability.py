@@ -31,6 +31,14 @@ SENTENCES = {
         "proof_properties": "places in the sources and in the proofs where nothing can go wrong: bounds, shifts, assertions",
         "proof_bugs_found": "bugs put into the sources on purpose, each of which makes its proof fail",
     },
+    "Histories of real programs": {
+        "histories_programs": "programs, all of whose calls of malloc and its like were recorded and checked afterwards: no two live blocks"
+                              " overlap, none is handed out before its free begins, alignment and usable size hold, what is freed was live",
+        "histories_events": "calls in them",
+        "histories_threads": "threads that made these calls",
+        "histories_processes": "processes in which these threads ran",
+        "histories_faults": "faults",
+    },
     "Damage": {
         "fuzz_damage_executions": "sequences with damage among them: overwritten links and neighbours, bad frees",
         "fuzz_damage_operations": "calls in these sequences",

@@ -218,12 +218,24 @@ soak_programs() {
     --results "$RESULTS/programs.json" --jobs "$JOBS" "$@"
 }
 
+# What real programs allocate and free, recorded and checked: tests/history/run.py.
+soak_histories() {
+  local status=0
+  need "${BUILD_NEEDS[@]}" python3:python3 setpriv:util-linux
+  build_library
+  python3 "$ROOT/tests/history/run.py" --library "$LIBRARY" "$@" | tee "$ROOT/build/histories.log" || status=1
+  (($#)) || figures histories "$ROOT/build/histories.log"
+  return "$status"
+}
+
 # The tests' time limits are multiplied when the directory is configured.
 soak() {
-  if [[ ${1-} == programs ]]; then
-    soak_programs "${@:2}"
-    return
-  fi
+  case ${1-} in
+    programs | histories)
+      "soak_$1" "${@:2}"
+      return
+      ;;
+  esac
   local times=${1:-10} status=0
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
   need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}" "${PACKAGE_NEEDS[@]}"
@@ -239,6 +251,7 @@ soak() {
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
+  "$ROOT/hak" soak histories || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
   fuzz_readers "$((360 * times))" | tee -a "$ROOT/build/soak.log" || status=1
   HAKMEM_LIBRARY=$ROOT/build/soak/libhakmem.so in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock
