@@ -39,6 +39,12 @@ finds() {
   grep -F -- "$text" "$SCRATCH/out" >/dev/null || fail "$*: says nothing of '$text': $(cat "$SCRATCH/out")"
 }
 
+# fails COMMAND…: where the gate has nothing to say.
+fails() {
+  run "$@"
+  ((status != 0)) || fail "$*: does not fail: $(cat "$SCRATCH/out")"
+}
+
 # plant FILE: its text is the standard input.
 plant() {
   mkdir -p "$(dirname "$ROOT/$1")"
@@ -146,6 +152,24 @@ printf 'SF:%s/src/one.c\nDA:3,%d\nDA:1,1\n' "$ROOT" 1 | plant build/lines.info
 passes python3 "$ROOT/tests/coverage.py" "$ROOT/build/lines.info" "$ROOT/src" 95
 printf 'SF:%s/src/one.c\nDA:3,%d\nDA:1,1\n' "$ROOT" 0 | plant build/lines.info
 finds 'not reached: 3' python3 "$ROOT/tests/coverage.py" "$ROOT/build/lines.info" "$ROOT/src" 95
+
+# What the command shows: a workload that no suite runs, and a demonstration that lacks a line, or the drawing.
+TOOL=true
+: | plant bench/workloads/one.c
+printf 'command = ["{bench}/one", "1"]\n' | plant bench/suites/tiny.toml
+: | planted 'bench/suites/tiny.toml lacks: two' bench/workloads/two.c run_workloads
+TOOL=false
+fails run_workloads
+fails read_suite "$ROOT/bench/suites/tiny.toml"
+run_demo() {
+  printf '  ━━━ hakmem  ─── system\nHAKMEM against the system allocator, 1 round:\n  CPU time 1\n  average memory 1\n'
+  printf '  ./hak compare --area -- PROGRAM ARGS…\n%s\n' "$explained"
+  printf '%s' "$drawing" >"$ROOT/build/service.svg"
+}
+explained='  ./hak hakmem explain -- PROGRAM ARGS…' drawing='<svg>'
+passes run_demonstration
+drawing='' fails run_demonstration
+explained='' finds 'not shown:   ./hak hakmem explain' run_demonstration
 
 # The proofs, with a cbmc that always says the same: what cannot be proved, a bug that is not found, and what cbmc did not look at.
 says() {
