@@ -329,6 +329,13 @@ struct inside_totals inside_pool_count(void) {
 void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
 uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
 size_t inside_pool_cached(void) { return account_cached_superslabs(); }
+int inside_moved_is_counted(void) {
+    size_t found[MOVED_KEPT + 1] = {0};
+    for (size_t i = 0; i < region_frontier() / SUPERSLAB_BYTES; i++)
+        found[load_relaxed(&superslab_at(i)->moved)]++;
+    return found[MOVED_RUN] == load_relaxed(&hak_region_use.moved_runs) &&
+           found[MOVED_KEPT] == load_relaxed(&hak_region_use.moved_kept);
+}
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 unsigned inside_nodes(void) { return region_init() ? hak_region.nodes : 0; }
 unsigned inside_node_of_slot(size_t slot) { return superslab_node(slot / SUPERSLAB_SLOTS); }

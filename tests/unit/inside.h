@@ -186,6 +186,9 @@ size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
+/* Do the counts of runs that the kernel moved, and of mappings that were kept, agree with the records? */
+int inside_moved_is_counted(void);
+
 /* nodes.h, superslab.h: how many nodes there are; whose the memory at a slot, at a block is. Reads the kernel's files
  * below `root`, and returns the number of nodes; `of_processor` has room for INSIDE_PROCESSORS. */
 enum { INSIDE_PROCESSORS = 8192 };

@@ -427,8 +427,10 @@ TEST(Moves, WhatGrewAndWasFreedServesTheNext) {
     for (int round = 0; round < 4; round++)
         later = grow_and_free(64 * kMiB);
     EXPECT_LT(later, first / 2);
+    EXPECT_TRUE(inside_moved_is_counted());
     for (int round = 0; round < 80; round++) /* of other sizes, so that runs overlap */
         grow_and_free((size_t{8} << round % 4) * kMiB);
+    EXPECT_TRUE(inside_moved_is_counted());
     EXPECT_LT(mappings(), 1000);
 }
 
