@@ -325,9 +325,9 @@ pub fn against(workload: &Workload, baseline: &str) -> String {
 /// The median, from the least to the most; a unit that all three have is said once.
 fn spread(spread: &Spread, text: fn(f64) -> String) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(text);
-    let unit = median.split_once(' ').map_or("", |(_, unit)| unit);
+    let unit = median.find(' ').map_or("", |place| &median[place..]);
     match (least.strip_suffix(unit), most.strip_suffix(unit)) {
-        (Some(least), Some(most)) => format!("{median} ({}–{})", least.trim_end(), most.trim_end()),
+        (Some(least), Some(most)) => format!("{median} ({least}–{most})"),
         _ => format!("{median} ({least}–{most})"),
     }
 }
@@ -408,6 +408,7 @@ mod tests {
         let spread_of = |median, least, most| spread(&Spread { median, least, most }, seconds);
         assert_eq!(spread_of(0.12, 0.11, 0.13), "120.0 ms (110.0–130.0)");
         assert_eq!(spread_of(0.9, 0.8, 1.2), "900.0 ms (800.0 ms–1.20 s)");
+        assert_eq!(spread_of(1.11, 0.823, 1.36), "1.11 s (823.0 ms–1.36 s)");
     }
 
     #[test]
