@@ -212,7 +212,6 @@ HAK_NOINLINE static void *realloc_tiny(void *p, size_t bytes, size_t had) {
     return moved != NULL ? copied_to(moved, p, had) : NULL;
 }
 
-
 void *alloc_realloc(void *p, size_t bytes) {
     size_t had = bytes_at_once(p, true);
     if (likely(had != 0 && stays_in_class(had, bytes)))

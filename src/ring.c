@@ -12,13 +12,13 @@
 #include <string.h>
 
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-#define RING_ROOM 128 /* entries to begin with, at most */
+#define RING_ROOM 128              /* entries to begin with, at most */
 #define RING_GROWTH 4
 /* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes
  * 190 page faults instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
 #define LEFT_WHOLE_BYTES (48 * KIB)
-#define RING_PROCESSORS_MIN 8       /* fewer processors count as this many */
+#define RING_PROCESSORS_MIN 8 /* fewer processors count as this many */
 
 /* ---- giving back what is in rings ---- */
 
