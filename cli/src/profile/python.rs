@@ -83,8 +83,8 @@ impl Code {
     fn line(&self, instruction: u64) -> u64 {
         let first = self.first_line as i64;
         let line = match self.minor {
-            ..=9 => self.line_by_deltas(first, instruction * 2),
-            10 => self.line_by_ranges(first, instruction * 2),
+            ..=9 => self.line_by_deltas(first, instruction.saturating_mul(2)),
+            10 => self.line_by_ranges(first, instruction.saturating_mul(2)),
             _ => self.line_by_locations(first, instruction),
         };
         line.try_into().unwrap_or(0)
@@ -98,7 +98,7 @@ impl Code {
             if at > wanted {
                 break;
             }
-            line += i64::from(pair[1] as i8);
+            line = line.saturating_add(i64::from(pair[1] as i8));
         }
         line
     }
@@ -108,7 +108,7 @@ impl Code {
         let mut end = 0;
         for pair in self.lines.chunks_exact(2) {
             let has_line = pair[1] != 0x80;
-            line += if has_line { i64::from(pair[1] as i8) } else { 0 };
+            line = line.saturating_add(if has_line { i64::from(pair[1] as i8) } else { 0 });
             end += u64::from(pair[0]);
             if wanted < end {
                 return if has_line { line } else { 0 };
@@ -217,6 +217,16 @@ mod tests {
 
     fn code(minor: u64, lines: &[u8]) -> Code {
         Code { minor, first_line: 10, name: "f".into(), file: "/a.py".into(), lines: lines.to_vec() }
+    }
+
+    #[test]
+    fn a_first_line_may_be_any_number() {
+        for minor in [9, 10, 11] {
+            for first_line in [u64::MAX, i64::MAX as u64] {
+                let code = Code { first_line, ..code(minor, &[1, 1, 1, 1, 0xf8, 1]) };
+                [0, 1, u64::MAX].map(|at| code.line(at));
+            }
+        }
     }
 
     /// As `dis` tells them of
