@@ -86,7 +86,7 @@ HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
     alloc_free_below(region_frontier(), p, alloc_free_slow, other);
 }
 
-/* What is no hit: of blocks that realloc may have left larger; that new, that new[] made. */
+/* Sized frees that are no hit: of blocks that realloc may have left larger, that new made, and that new[] made. */
 void alloc_free_sized_else(void *p, size_t bytes);
 void alloc_delete_sized_else(void *p, size_t bytes);
 void alloc_delete_array_sized_else(void *p, size_t bytes);

@@ -4,8 +4,9 @@
  *     heap_before_birth, whose lists are always empty, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
  *  3. At thread exit the heap is put back (thread.h). From then on the thread points to heap_afterlife.
- *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
- *     freed into their slabs stays in those slabs' inboxes.
+ *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads stay in use, and no thread
+ *     has them. Their slabs keep them as owners: what is freed there stays in the inboxes, until a well-filled one is
+ *     taken by whoever allocates the class.
  *
  * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and
  * `found`. Any thread may read the atomic ones, as hints. */

@@ -2,7 +2,7 @@
  *
  *  1. The wings are observe/, learn/, arena/, secure/, mesh/ and move/. No file of the core includes a header of
  *     theirs. A wing defines the hooks of its section below, in terms of the core's headers. The rest of a wing is the
- *     rows of its kinds (kinds.h), and what src/entry puts together.
+ *     rows of its kinds, which kinds.h names too, and what src/entry puts together.
  *  2. No hit path calls a hook. What a hit path has to notice, such as a wish for samples, makes it miss (asked.h,
  *     heap_watch_sites).
  *  3. The core compiles, links and passes its tests without any wing: tests/core/no_wings.c stands in for them.

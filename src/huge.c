@@ -179,8 +179,8 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
-/* Of threads that free the block at the same moment one finds it live: it alone makes the state free, and holds the
- * record from then on. */
+/* If several threads free the block at the same moment, only one finds it live: that thread alone makes the state free,
+ * and holds the record from then on. */
 static bool take_back(struct slab *s) {
     uint8_t state = load_relaxed(&s->state[0]);
     while ((state & BLOCK_STATE) == BLOCK_LIVE)

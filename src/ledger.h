@@ -7,7 +7,7 @@
  *     listed now.
  *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations
  *     are these and the misses. Here are the misses, and the blocks that refills of mid rings brought.
- *  3. With ACE=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
+ *  3. With ACE=observe or ACE=on, one miss in LEDGER_TIMED is timed; reading the clock at each is a tenth of a miss.
  *     hook_missed ends that.
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
@@ -37,7 +37,7 @@ extern HAK_HIDDEN struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 /* Adds the heap's rows from this class on to those and clears them. */
 void ledger_close(struct ledger_row *rows, unsigned from);
 
-/* When what is counted here is to be rated next, in nanoseconds; 0: nothing is rated. Of whoever rates it. */
+/* The time, in nanoseconds, at which the ledger is to be rated next; 0: nothing is rated. Belongs to whoever rates. */
 extern HAK_HIDDEN _Atomic uint64_t ledger_rated_ns;
 HAK_INLINE bool ledger_is_rated(void) { return load_relaxed(&ledger_rated_ns) != 0; }
 

@@ -43,11 +43,12 @@ static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uin
     return true;
 }
 
-/* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. They stay there, for
- * taking the slab over and letting go of it again takes more than what a few blocks are worth; until it is empty, then
- * it goes back, or is worth using, then it is on offer. Whoever has adopted it since will see the inbox. The slot may
- * hold another kind of slab by now, whose record has something else in the place of `due` and `out` (start_or_bytes):
- * then the offer is a wrong hint, and nobody adopts what has an owner or is the pool's. */
+/* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. The blocks stay there,
+ * because adopting the slab and letting go of it again costs more than a few blocks are worth. Once all of the slab's
+ * blocks are back, the slab goes back to the pool; once it is worth using, it goes on offer. Whoever has adopted it
+ * since will see the inbox. The slot may hold another kind of slab by now, whose record has something else in the place
+ * of `due` and `out` (start_or_bytes): then the offer is a wrong hint, and nobody adopts what has an owner or is the
+ * pool's. */
 static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
     uint32_t due = load_relaxed(&s->due);
     if (waiting >= load_relaxed(&s->out)) {

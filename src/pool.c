@@ -245,7 +245,7 @@ static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigne
     return true;
 }
 
-/* Of the node `from`, or NODE_ANY. */
+/* A wholly free run, with memory of the node `from` or, with NODE_ANY, of any. */
 static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t align, bool *zero) {
     size_t first = c->arena != 0 ? arena_claim_run(c, from, n, align) : BITSET_NONE;
     bool joins = c->arena != 0 && first == BITSET_NONE;

@@ -132,7 +132,7 @@ struct slab {
             size_t lead_bytes;                  /* of the span, before the block; constant while the block lives */
             size_t span_slots;                  /* all of it; constant while the block lives */
             bool is_huge;                       /* huge pages were asked for */
-            bool has_guards;                    /* of those the rest of the span is inaccessible; constant likewise */
+            bool has_guards;                    /* the rest of the span is inaccessible guards; constant likewise */
             uint16_t kept_pages;                /* freed, and resident in the quarantine; of whoever holds the block */
             uint16_t maker;                     /* enum secure_maker; of whoever holds the block */
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */

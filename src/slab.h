@@ -13,9 +13,9 @@
  *     beyond that it lets go of the oldest, on offer to whoever allocates the class.
  *  5. A heap that frees in bulk has further slabs on loan while there is a purger. Each of its frees there takes the
  *     slab by one compare-and-swap and puts it back with a plain store. So anybody else may take it meanwhile, as if it
- *     had no owner: one that is worth using is on offer to whoever allocates the class, and the purger lets go of what
- *     a thread that sleeps has on loan, of loans in use of a quarter at each look. A loan ends, too, when another
- *     thread frees into the slab.
+ *     had no owner: one that is worth using is on offer to whoever allocates the class. At each look the purger lets
+ *     go of all slabs that a sleeping thread has on loan, and of a quarter of those whose threads use them. A loan
+ *     ends, too, when another thread frees into the slab.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_H
@@ -143,8 +143,8 @@ bool slab_end_loan(struct heap *h, struct slab *s);
 /* The countdown of a slab on loan, which is in use by the heap, came to zero, or others free into it: then it is let
  * go. */
 void slab_check_loan(struct heap *h, struct slab *s);
-/* Lets go of what `from` has on loan, the calling heap or another: in every slot of which `part` is the rest modulo
- * `parts`. */
+/* Lets go of what `from` has on loan, the calling heap or another, in the slots whose number modulo `parts` is
+ * `part`. */
 void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts);
 /* Frees a block, if the heap has its slab on loan still. */
 HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t block) {

@@ -519,7 +519,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
     }
 }
 
-/* Of the process. A member of the set may be an arena's by now, with offers of its own. */
+/* Finds an offer of the process. A SuperSlab in the set may be an arena's by now, and then has the arena's offers. */
 static size_t offer_from(unsigned class_id, unsigned node, size_t slot) {
     for (size_t at; (at = superslab_find(class_id, node, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
          slot = (at + 1) * SUPERSLAB_SLOTS)

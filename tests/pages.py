@@ -8,8 +8,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# design.md has two tables of some twenty lines each that stand nowhere else: who gives memory back, and what the checks find.
-LINES_MAX = {"README.md": 150, "docs/design.md": 250, "docs/performance.md": 150}
+# design.md has three tables of some twenty lines each that stand nowhere else: the words, who gives memory back, and what the
+# checks find.
+LINES_MAX = {"README.md": 150, "docs/design.md": 260, "docs/performance.md": 150}
 
 
 def headings(page):

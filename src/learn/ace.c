@@ -49,8 +49,8 @@ static void rate(struct ace_player *one, struct ace_player *other, int score, in
     other->elo -= surprise * other_by / 1000;
 }
 
-/* Of `other` against `one`, by what they cost in `ns`: a draw where that is next to nothing, or a tenth apart, as what
- * slow paths take varies; 1000 if `other` costs three tenths less. */
+/* The score of `other` against `one`, by what the two cost in `ns`: 1000 if `other` costs three tenths less. A draw if
+ * the difference is next to nothing or at most a tenth, because the time of slow paths varies. */
 static int score_of(uint64_t cost, uint64_t other_cost, uint64_t ns) {
     uint64_t most = cost > other_cost ? cost : other_cost, difference = less(cost, other_cost) + less(other_cost, cost);
     if (difference <= ns / DRAW_SHARE || difference <= most / 10)

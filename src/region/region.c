@@ -146,8 +146,9 @@ static bool map_first_sets(const struct layout *l, char *at) {
 }
 
 /* Before main all advice is harmless, and none is given later. gdb's gcore reads what cannot be accessed, too, and
- * writes it as zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over them is not hidden; of the
- * records, which become accessible where they are, the first are not. `end`: of the reservation. */
+ * writes it as zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over these addresses is
+ * not hidden. The records become accessible in place, and the first of them are not hidden either. `end`: of the
+ * reservation. */
 static bool prepare(const struct layout *l, uintptr_t base, char *end) {
     size_t shown = min_size(l->superslabs, DUMPED_SUPERSLABS) * SUPERSLAB_SLOTS * sizeof(struct slab);
     char *sets = (char *)base - nodes_count() * sets_bytes(l); /* NOLINT: the region is addresses */

@@ -74,8 +74,9 @@ bool region_commit_packs(size_t slots) {
  *     the taker maps it where nothing is, if need be after the cut is done. Both may see the other, as the cut goes on
  *     until the count stays: then what was taken stays reserved, and the taker looks once more (is_kept).
  *  2. Whoever needs tables reads the frontier, then how many SuperSlabs have tables reserved, gives those memory, and
- *     moves the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never
- *     goes back: a taker that has read the old number fails, and reads again. */
+ *     moves the frontier by a compare-and-swap. The cut stores how many SuperSlabs keep their tables, and then moves
+ *     the frontier, too. The frontier never goes back, so the compare-and-swap of a taker that has read the old number
+ *     fails, and the taker reads again. */
 
 #define CUT_BLINDLY_BYTES                                                                                              \
     (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
