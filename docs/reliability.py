@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs.
+"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and mutants.json, which has the
+mutants of each file that were killed and that survived.
 
 figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz`, `prove` and `test --coverage` left in
-build/results/reliability-*.json; if several have a figure, the largest one.
+build/results/reliability-*.json; if several have a figure, the largest one. And what `./hak soak mutants` left in mutants.json there.
 """
 # SPDX-License-Identifier: MIT
 import json
@@ -14,10 +15,12 @@ DOCS = pathlib.Path(__file__).resolve().parent
 PROOFS = DOCS.parent / "tests" / "prove" / "prove.py"
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
+MUTANTS = DOCS / "mutants.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
 SHARES = ("fault_points_", "fault_preloaded_")
 PROVED = "Proved"
+MUTATED = "Mutants"
 SENTENCES = {
     "Random sequences of calls": {
         "model_operations_one_thread": "random calls over the whole API by one thread, each answer checked",
@@ -72,6 +75,14 @@ SENTENCES = {
                        " huge pages are cheap, or dear, or where the clock leaps",
         "steady_failed_runs": "of them failed",
     },
+    MUTATED: {
+        "mutants_all_killed": "changes of one place in the sources at which a test failed",
+        "mutants_all_survived": "changes at which none did: tests that are missing",
+        "mutants_all_equivalent": "changes that no program could notice (`tests/mutants/equivalent.txt` has the reasons)",
+        "mutants_core_killed": "killed in the core: `src/`, `src/base/` and `src/region/`, without the wings",
+        "mutants_core_survived": "survived there",
+        "mutants_core_equivalent": "changes there that no program could notice",
+    },
     "Coverage": {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
     },
@@ -85,10 +96,29 @@ def gather():
         for name, value in json.loads(path.read_text()).items():
             if name == "fault_preloaded_points" or not name.startswith(SHARES):
                 fresh[name] = max(value, fresh.get(name, value))
+    mutants = RESULTS / "mutants.json"
+    if mutants.exists():
+        MUTANTS.write_text(json.dumps(by_file(json.loads(mutants.read_text())), indent=1, sort_keys=True) + "\n")
     if not fresh:
         sys.exit("reliability.py: build/results has no figures; ./hak test, soak, fuzz and prove leave them there")
     figures.update(fresh)
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+
+
+def by_file(mutants):
+    """{file: [killed, survived]}"""
+    files = {}
+    for mutant in mutants.values():
+        if mutant["verdict"] in ("killed", "survived"):
+            files.setdefault(mutant["file"], [0, 0])[mutant["verdict"] == "survived"] += 1
+    return files
+
+
+def mutants_table():
+    yield from ("", "`./hak soak mutants` makes them, each drawn by chance with a fixed seed, as many in each file, and runs the tests until one"
+                " fails.", "", "| file | killed | survived |", "|---|---:|---:|")
+    for name, (killed, survived) in sorted(json.loads(MUTANTS.read_text()).items()):
+        yield f"| `{name}` | {killed} | {survived} |"
 
 
 def write_page():
@@ -110,6 +140,8 @@ def write_page():
                       " threads", "may have changed just before holds however threads alternate.", "", "| proof | what it says |", "|---|---|"]
             proofs = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
             lines += [f"| `{name}` | {claim} |" for name, claim in (line.split(": ", 1) for line in proofs.splitlines())]
+        if rows and title == MUTATED:
+            lines += mutants_table()
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
 
 

@@ -36,6 +36,7 @@ stage_driver() {
   step "commands of the driver" "$ROOT/tests/driver.sh"
   step "what each gate is to find" "$ROOT/tests/gates.sh"
   step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
+  step "what a mutant is" python3 "$ROOT/tests/mutants/mutants_test.py"
   step "peers that are not those we know" "$ROOT/tests/peers.sh"
   ((steps_failed == 0))
 }
@@ -228,10 +229,19 @@ soak_histories() {
   return "$status"
 }
 
+# soak_mutants [COUNT] [OPTION…]: small changes of the sources, each of which a test must notice: tests/mutants/mutants.py. Those that
+# no test does are for whoever reads the list: they fail nothing.
+soak_mutants() {
+  need "${BUILD_NEEDS[@]}" gcc:gcc g++:g++ 'g++ <gtest/gtest.h>:libgtest-dev' python3:python3 unshare:util-linux
+  mkdir -p "$ROOT/build"
+  python3 "$ROOT/tests/mutants/mutants.py" "$@" | tee "$ROOT/build/mutants.log"
+  figures mutants "$ROOT/build/mutants.log"
+}
+
 # The tests' time limits are multiplied when the directory is configured.
 soak() {
   case ${1-} in
-    programs | histories)
+    programs | histories | mutants)
       "soak_$1" "${@:2}"
       return
       ;;
