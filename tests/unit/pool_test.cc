@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include <hakmem.h>
 
@@ -403,6 +404,43 @@ long grow_and_free(size_t most) {
     for (void *wall : walls)
         hak_free(wall);
     return after.ru_minflt - before.ru_minflt;
+}
+
+bool page_is_resident(uintptr_t page) {
+    unsigned char at = 0;
+    EXPECT_EQ(mincore(reinterpret_cast<void *>(page), 1, &at), 0);
+    return (at & 1) != 0;
+}
+
+/* Frees the blocks that touch the page, if they are not free yet. */
+void free_on_page(std::vector<char *> &blocks, size_t bytes, uintptr_t page) {
+    for (char *&block : blocks) {
+        auto at = reinterpret_cast<uintptr_t>(block);
+        if (block != nullptr && at < page + 4096 && at + bytes > page) {
+            hak_free(block);
+            block = nullptr;
+        }
+    }
+}
+
+/* A block of 96 bytes lies on both pages, and leaves with the first. If it fails, the second one stays for ever. */
+TEST(Pages, GoThoughABlockOnThemIsInAPageThatWentBefore) {
+    constexpr size_t kBytes = 96;
+    if (sysconf(_SC_PAGESIZE) != 4096)
+        GTEST_SKIP() << "other pages have other blocks on them";
+    std::vector<char *> blocks(8 * kSlot / kBytes); /* some slabs, of which the second is whole, and not in use */
+    for (char *&block : blocks)
+        block = static_cast<char *>(memset(hak_malloc(kBytes), 1, kBytes));
+    uintptr_t slab = reinterpret_cast<uintptr_t>(blocks[2 * kSlot / kBytes]) / kSlot * kSlot;
+    for (uintptr_t page : {slab + 3 * 4096, slab + 4 * 4096}) {
+        EXPECT_TRUE(page_is_resident(page));
+        free_on_page(blocks, kBytes, page);
+        hak_trim();
+        EXPECT_FALSE(page_is_resident(page)) << "page " << (page - slab) / 4096;
+    }
+    EXPECT_TRUE(page_is_resident(slab + 5 * 4096)) << "where blocks are live";
+    for (char *block : blocks)
+        hak_free(block);
 }
 
 long mappings() {
