@@ -336,6 +336,7 @@ int inside_moved_is_counted(void) {
     return found[MOVED_RUN] == load_relaxed(&hak_region_use.moved_runs) &&
            found[MOVED_KEPT] == load_relaxed(&hak_region_use.moved_kept);
 }
+unsigned inside_mid_ring_blocks(size_t block_bytes) { return option_mid_ring_blocks(block_bytes); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 unsigned inside_nodes(void) { return region_init() ? hak_region.nodes : 0; }
 unsigned inside_node_of_slot(size_t slot) { return superslab_node(slot / SUPERSLAB_SLOTS); }

@@ -43,6 +43,7 @@ struct inside_option {
     uint64_t initial, min, max;
 };
 enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
+unsigned inside_mid_ring_blocks(size_t block_bytes);
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 

@@ -369,6 +369,19 @@ TEST(Options, FilesWithNamesThatAreTooLongAreNotWritten) {
 }
 
 /* If it fails, programs tuned for glibc lose their tuning. */
+TEST(Options, EachNumberOfAListIsForItsSizes) {
+    constexpr size_t kKiB = 1024;
+    ASSERT_EQ(hak_option_set("MID_RING_BLOCKS", "1/2/3/4/5/6/7"), 0);
+    unsigned number = 0;
+    for (size_t to : {2 * kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 40 * kKiB, 64 * kKiB}) {
+        number++;
+        EXPECT_EQ(inside_mid_ring_blocks(to), number) << to;
+        if (to < 64 * kKiB)
+            EXPECT_EQ(inside_mid_ring_blocks(to + 1), number + 1) << to + 1;
+    }
+    EXPECT_EQ(hak_option_set("MID_RING_BLOCKS", "0"), 0);
+}
+
 TEST(Options, GlibcsTrimThresholdSetsRetainBytes) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();

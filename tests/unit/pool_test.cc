@@ -472,6 +472,29 @@ TEST(Moves, WhatGrewAndWasFreedServesTheNext) {
     EXPECT_LT(mappings(), 1000);
 }
 
+/* ---- what calloc clears ---- */
+
+/* If it fails, a table of which little is used costs all its memory where another one lay before. */
+TEST(Cleared, PagesThatWereNeverWrittenStayWithoutMemory) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "a sanitizer's own memory would be counted";
+    if (getenv("HAKMEM_HUGE_PAGES") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=Cleared.*"}, {"HAKMEM_HUGE_PAGES=never", "HAKMEM_PURGE=never"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    constexpr size_t kBytes = 16 * kMiB;
+    char *block = static_cast<char *>(hak_malloc(kBytes));
+    block[kBytes / 4] = 1; /* where calloc looks, as it does in two other places */
+    size_t before = process_rss_bytes();
+    hak_free(block);
+    char *again = static_cast<char *>(hak_calloc(1, kBytes));
+    ASSERT_EQ(again, block);
+    EXPECT_EQ(again[kBytes / 4], 0);
+    EXPECT_LT(process_rss_bytes(), before + kBytes / 4);
+    hak_free(again);
+}
+
 /* ---- the cache of SuperSlabs ---- */
 
 /* And the system cannot take it? */
