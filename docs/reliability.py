@@ -76,9 +76,9 @@ SENTENCES = {
         "steady_failed_runs": "of them failed",
     },
     MUTATED: {
-        "mutants_all_killed": "changes of one place in the sources at which a test failed",
-        "mutants_all_survived": "changes at which none did: tests that are missing",
-        "mutants_all_equivalent": "changes that no program could notice (`tests/mutants/equivalent.txt` has the reasons)",
+        "mutants_killed": "changes of one place in the sources at which a test failed",
+        "mutants_survived": "changes at which none did: tests that are missing",
+        "mutants_equivalent": "changes that no program could notice (`tests/mutants/equivalent.txt` has the reasons)",
         "mutants_core_killed": "killed in the core: `src/`, `src/base/` and `src/region/`, without the wings",
         "mutants_core_survived": "survived there",
         "mutants_core_equivalent": "changes there that no program could notice",

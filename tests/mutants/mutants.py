@@ -10,7 +10,8 @@ usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--jobs N] [
  3. Tests run, shortened, the cheapest first, until one fails: as many as take N seconds of CPU together (60). A test
     that uses ten times its CPU time, that waits with nothing left to wake it, or that takes 4 GiB, has failed. None of
     these depends on what else the machine does.
- 4. Results are kept in FILE. A mutant that is there is not run again, except with --again VERDICT (survived, say).
+ 4. Results are kept in FILE. A mutant that is there is not run again, except with --again VERDICT (survived, say), and
+    then not with the tests that it has passed. For tests that are new take a new FILE.
 """
 # SPDX-License-Identifier: MIT
 import argparse
@@ -394,13 +395,13 @@ class Run:
         beside.write_text(json.dumps(self.results, indent=1, sort_keys=True) + "\n")
         beside.replace(self.arguments.results)
 
-    def keep(self, change, verdict, test=""):
+    def keep(self, change, verdict, test="", passed=()):
         before, after = lines_of(self.sources[change.file], change)
         if verdict == "survived":
             verdict = self.verdict_of_survivor(change.file, before, after)
         with self.lock:
             self.results[self.key(change)] = {"file": change.file, "line": change.line, "before": before,
-                                              "after": after, "verdict": verdict, "test": test}
+                                              "after": after, "verdict": verdict, "test": test, "passed": passed}
             self.write()
         if verdict in ("killed", "survived", "equivalent"):
             print(f"{verdict:<10} {change.file}:{change.line}: {before} => {after}  {test}", flush=True)
@@ -435,13 +436,17 @@ class Run:
         verdict = mutant.compile()
         if verdict:
             return self.keep(change, verdict)
+        passed = list(self.results.get(self.key(change), {}).get("passed", []))
         for test, seconds in self.tests:
+            if test.name in passed:
+                continue
             places = mutant.places(test)
             if places is None:
                 return self.keep(change, "no code")
             if run_test(self.build, test, seconds, places, folder / "output"):
                 return self.keep(change, "killed", test.name)
-        return self.keep(change, "survived")
+            passed.append(test.name)
+        return self.keep(change, "survived", passed=passed)
 
     def next_of(self, name):
         """The next change of the file that is to be run, or a verdict that is there; None if there is none left."""

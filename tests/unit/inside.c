@@ -329,6 +329,8 @@ struct inside_totals inside_pool_count(void) {
 void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
 uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
 size_t inside_pool_cached(void) { return account_cached_superslabs(); }
+uint32_t inside_age_ms(uint32_t now, uint32_t then) { return os_age_ms(now, then); }
+int inside_same_slot(uintptr_t a, uintptr_t b) { return same_slot(a, b); }
 int inside_moved_is_counted(void) {
     size_t found[MOVED_KEPT + 1] = {0};
     for (size_t i = 0; i < region_frontier() / SUPERSLAB_BYTES; i++)

@@ -187,6 +187,10 @@ size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
+/* os.h, links.h */
+uint32_t inside_age_ms(uint32_t now, uint32_t then);
+int inside_same_slot(uintptr_t a, uintptr_t b);
+
 /* Do the counts of runs that the kernel moved, and of mappings that were kept, agree with the records? */
 int inside_moved_is_counted(void);
 

@@ -472,6 +472,25 @@ TEST(Moves, WhatGrewAndWasFreedServesTheNext) {
     EXPECT_LT(mappings(), 1000);
 }
 
+/* ---- ages and slots ---- */
+
+/* If it fails, memory goes back at once, or not for 49 days, where two threads note a time together. */
+TEST(Ages, AreThoseOfAClockThatWrapsAndNoneIfSetMeanwhile) {
+    EXPECT_EQ(inside_age_ms(10, 5), 5u);
+    EXPECT_EQ(inside_age_ms(3, UINT32_MAX - 1), 5u);
+    EXPECT_EQ(inside_age_ms(5, 6), 0u);
+    EXPECT_EQ(inside_age_ms(0, 60000), 0u);
+    EXPECT_GT(inside_age_ms(0, 60001), 0u);
+}
+
+/* If it fails, a look at a slab's blocks goes on in the next one. */
+TEST(Slots, HaveTheirOwnAddressesOnly) {
+    EXPECT_TRUE(inside_same_slot(kSlot, 2 * kSlot - 1));
+    EXPECT_FALSE(inside_same_slot(kSlot, 2 * kSlot));
+    EXPECT_FALSE(inside_same_slot(2 * kSlot, 3 * kSlot));
+    EXPECT_FALSE(inside_same_slot(kSlot, kSlot - 1));
+}
+
 /* ---- what calloc clears ---- */
 
 /* If it fails, a table of which little is used costs all its memory where another one lay before. */
