@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { HISTORY_OPENING_BYTES = 4096, HISTORY_CHUNK_BYTES = 1 << 18, HISTORY_NAME_BYTES = 32 };
+enum { HISTORY_OPENING_BYTES = 1 << 16 /* the largest page */, HISTORY_CHUNK_BYTES = 1 << 18, HISTORY_NAME_BYTES = 32 };
 
 enum history_kind {
     HISTORY_NONE,

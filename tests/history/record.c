@@ -163,8 +163,8 @@ static void begin_life(void) {
     uint64_t at = moment();
     open_file(at);
     if (life == &no_life) {
-        void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0)
+        void *page = mmap(NULL, HISTORY_OPENING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED || madvise(page, HISTORY_OPENING_BYTES, MADV_WIPEONFORK) != 0)
             fail("no page that a child lacks");
         life = page;
     }
