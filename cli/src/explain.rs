@@ -8,7 +8,7 @@ use crate::heap::{Arena, Class, Snapshot, Target, Tier};
 use crate::http::Response;
 use crate::peak::{self, Watched};
 use crate::picture;
-use anyhow::{bail, Result};
+use anyhow::Result;
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
@@ -82,18 +82,11 @@ fn estimates(snapshot: &Snapshot) -> (u64, u64) {
 pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(subject) = &options.subject {
         let target = Target::open(subject)?;
-        let pid = target.pid();
         if target.core().is_some() {
             let when = " by the core's pages that are not zero";
             return show(target.summary()?, when, Reach::Ended, None, options.json);
         }
-        if !target.is_serving() {
-            target.read_options()?; // it may just have ended
-            bail!(
-                "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor \
-                {pid}`"
-            );
-        }
+        target.ensure_serving()?;
         let snapshot = target.summary()?;
         let growth = growth(&target, &snapshot);
         return show(snapshot, "", Reach::Runs, growth, options.json);

@@ -1,4 +1,5 @@
-//! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
+//! The `hakmem` command. `compare`, `tune`, `save` and `report` are the crate hakmem-compare; what all commands share
+//! is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
 //! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell
@@ -25,6 +26,7 @@ mod picture;
 mod profile;
 mod purge;
 mod run;
+mod save;
 mod serve;
 mod token;
 mod top;
@@ -42,9 +44,9 @@ use std::process::ExitCode;
     name = "hakmem",
     version,
     about = "Shows where a program's memory is, and which allocator suits the program best",
-    after_help = "Exit status: 0 success; 1 doctor found a problem, purge was not honoured in time, or an allocator \
-        failed in compare; 2 failure or wrong options, with a line on stderr that says why. run ends with the status \
-        of PROGRAM."
+    after_help = "Exit status: 0 success; 1 doctor found a problem, purge was not honoured in time, an allocator \
+        failed in compare, or HAKMEM in save; 2 failure or wrong options, with a line on stderr that says why. run \
+        ends with the status of PROGRAM."
 )]
 struct Command {
     #[command(subcommand)]
@@ -57,6 +59,8 @@ enum Subcommands {
     Compare(Box<compare::Options>),
     /// Search the options and tunables under which a program is faster or smaller, and say how certain that is
     Tune(tune::Options),
+    /// Run a program with its own allocator and with HAKMEM, and say what HAKMEM would save in money a year
+    Save(save::Options),
     /// Run a program under HAKMEM, and sum up its memory when it ends
     Run(run::Options),
     /// Print heaps as Prometheus or OpenMetrics text, or serve them at an address
@@ -130,6 +134,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Subcommands::Compare(options) => compare::command(&options),
         Subcommands::Tune(options) => tune::command(&options),
+        Subcommands::Save(options) => save::command(&options),
         Subcommands::Run(options) => run::command(&options),
         Subcommands::Metrics(options) => metrics::command(options),
         Subcommands::Serve(options) => serve::command(&options),

@@ -23,7 +23,7 @@ const COST_HIGH: &str = "cost s, high price";
 const COST_LAZY_GONE: &str = "cost s, lazy as gone";
 
 /// CPU seconds for a GiB that is kept for a second: what both cost to rent in the clouds, and bounds.
-const PRICE: f64 = 0.15;
+pub const PRICE: f64 = 0.15;
 const LOW: f64 = 0.03;
 const HIGH: f64 = 0.6;
 

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 const SAMPLE_MIN: Duration = Duration::from_millis(2);
 const SAMPLE_UNTRACED_MIN: Duration = Duration::from_micros(200);
 /// Where lazy memory is sampled, too: page tables are walked for it, so that reading may take a 20th of a processor.
-const SAMPLE_LAZY: Duration = Duration::from_millis(20);
+pub const SAMPLE_LAZY: Duration = Duration::from_millis(20);
 /// How long processes that outlive the program may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
 

@@ -1,5 +1,5 @@
-//! `compare` measures a program under several allocators, `report` draws what was measured, and `tune` searches
-//! HAKMEM's options and tunables for a program (tune.rs).
+//! `compare` measures a program under several allocators, `report` draws what was measured, `tune` searches HAKMEM's
+//! options and tunables for a program (tune.rs), and `save` says what HAKMEM would save in money (save.rs).
 //!
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
 //! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs or, with --area,
@@ -20,6 +20,7 @@ mod over_time;
 mod progress;
 pub mod report;
 pub mod results;
+pub mod save;
 mod statistics;
 mod suite;
 mod tax;

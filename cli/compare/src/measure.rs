@@ -29,6 +29,13 @@ pub const DEFAULT_ROUNDS: usize = 5;
 /// File names of allocators that a program may be linked with.
 pub const LINKED: [&str; 6] =
     ["libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "librpmalloc"];
+pub const LINKED_HAKMEM: &str = "libhakmem";
+
+/// Of these files, the name of the allocator's that a program may be linked with.
+pub fn linked_of<'a>(files: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut names = files.into_iter().map(|path| path.rsplit('/').next().unwrap_or(path));
+    names.find(|name| LINKED.iter().chain([&LINKED_HAKMEM]).any(|library| name.starts_with(library)))
+}
 
 pub struct Session<'a> {
     pub allocators: &'a [Allocator],
@@ -41,6 +48,10 @@ pub struct Session<'a> {
     pub tools: Option<Tools>,
     /// Set if CPU time and memory are priced as one.
     pub area: bool,
+    /// Set if a run that fails ends the workload.
+    pub all_must_count: bool,
+    /// The allocator that the program loads by itself, or that its environment preloads.
+    pub linked: Option<String>,
     pub scratch: &'a Path,
     pub signals: &'a libc::sigset_t,
     pub progress: Progress,
@@ -109,6 +120,8 @@ impl<'a> Session<'a> {
             deadline: None,
             tools: None,
             area: false,
+            all_must_count: false,
+            linked: None,
             scratch,
             signals,
             progress: Progress::new(true, 0),
@@ -232,6 +245,9 @@ impl<'a> Session<'a> {
     /// Returns how many rounds are complete.
     fn run_rounds(&mut self, work: &mut Work, share: Option<Instant>) -> usize {
         for round in 1..=work.rounds {
+            if self.all_must_count && work.tallies.iter().any(|tally| !tally.failures.is_empty()) {
+                return round - 1;
+            }
             let begun = Instant::now();
             if !self.run_round(work, round) {
                 return round - 1;
@@ -364,11 +380,8 @@ impl<'a> Session<'a> {
             say(format!("{name}: it starts processes that are larger than itself; --processes all counts them, too"));
         }
         if allocator.libraries.is_empty() {
-            let linked = |path: &&String| {
-                let file = path.rsplit('/').next().unwrap_or_default();
-                LINKED.iter().any(|library| file.starts_with(library))
-            };
-            if let Some(library) = cost.mapped.iter().find(linked) {
+            if let Some(library) = linked_of(cost.mapped.iter().map(String::as_str)) {
+                self.linked = Some(library.to_string());
                 let allocator = &allocator.name;
                 say(format!("{name}: the program loads {library} by itself, so that is what \"{allocator}\" is here"));
             } else if elf::has_malloc(Path::new(&cost.executable)) {
@@ -447,7 +460,9 @@ fn environment(allocator: Option<&Allocator>, spec: &Spec) -> Vec<OsString> {
     if let Some(allocator) = allocator {
         all.extend(allocator.environment.iter().map(|(name, value)| (name.into(), value.into())));
         if !allocator.libraries.is_empty() {
-            all.insert("LD_PRELOAD".into(), allocator.libraries.join(":").into());
+            let before = allocator.environment.get("LD_PRELOAD").map(String::as_str);
+            let libraries: Vec<&str> = allocator.libraries.iter().map(String::as_str).chain(before).collect();
+            all.insert("LD_PRELOAD".into(), libraries.join(":").into());
         }
     }
     let join = |(name, value): (OsString, OsString)| [name, "=".into(), value].into_iter().collect::<OsString>();

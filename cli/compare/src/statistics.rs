@@ -59,6 +59,10 @@ fn spread(numbers: impl Iterator<Item = f64>) -> Option<Spread> {
     Some(Spread { median, least: numbers[0], most: numbers[numbers.len() - 1] })
 }
 
+pub fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+    spread(numbers).map(|spread| spread.median)
+}
+
 /// From a sorted list, the two numbers that leave 2.5 % outside at each end.
 fn percentiles(sorted: &[f64]) -> (f64, f64) {
     let outside = sorted.len() / 40;

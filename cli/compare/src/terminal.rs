@@ -15,7 +15,7 @@ fn interval(ratio: &Ratio) -> String {
 }
 
 /// Differences as percentages, without decimals above 10.
-fn percent(difference: f64) -> String {
+pub(crate) fn percent(difference: f64) -> String {
     let percent = difference.abs() * 100.0;
     if percent >= 9.95 {
         format!("{percent:.0}")
@@ -323,7 +323,7 @@ pub fn against(workload: &Workload, baseline: &str) -> String {
 }
 
 /// The median, from the least to the most; a unit that all three have is said once.
-fn spread(spread: &Spread, text: fn(f64) -> String) -> String {
+pub(crate) fn spread(spread: &Spread, text: fn(f64) -> String) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(text);
     let unit = median.find(' ').map_or("", |place| &median[place..]);
     match (least.strip_suffix(unit), most.strip_suffix(unit)) {

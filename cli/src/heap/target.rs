@@ -12,7 +12,7 @@ use super::remote::Remote;
 use super::samples::Birth;
 use super::steer::Purged;
 use crate::profile::Sampled;
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 use hakmem_base::proc::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,6 +87,19 @@ impl Target {
     /// Has anything been allocated from it?
     pub fn is_serving(&self) -> bool {
         self.ask(|reader| Ok(reader.is_serving())).unwrap_or(false)
+    }
+
+    /// Fails if nothing has been allocated from it.
+    pub fn ensure_serving(&self) -> Result<()> {
+        if !self.is_serving() {
+            self.read_options()?; // it may just have ended
+            let pid = self.pid();
+            bail!(
+                "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor \
+                {pid}`"
+            );
+        }
+        Ok(())
     }
 
     /// Is nothing reserved, so that SuperSlabs are mapped one by one?
