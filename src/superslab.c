@@ -214,13 +214,16 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
     }
 }
 
-/* Searches one set of a node from `from` up and then from its beginning, until `misses_max` members did not do. */
+/* Searches one set of a node from `from` up and then from its beginning, until `misses_max` members did not do. Most
+ * heaps have no more than 64 SuperSlabs, so their word is read first, without the levels above. */
 static size_t search(unsigned set, unsigned node, size_t from, bool whole, struct superslab_wish *wish,
                      size_t misses_max) {
     size_t misses = 0;
     for (;; from = 0) {
         for (size_t at = from; misses < misses_max; at++, misses++) {
-            at = superslab_find(set, node, at);
+            bool low = likely(hak_region.nodes == 1) && at < 64;
+            uint64_t word = low ? load_acquire(bitset_word(&hak_region.sets, set, 0, 0)) >> at : 0;
+            at = word != 0 ? at + lowest_bit(word) : superslab_find(set, node, at);
             if (at == BITSET_NONE)
                 break;
             size_t slot = superslab_take(at, whole, wish);
