@@ -284,6 +284,23 @@ uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped
 const size_t inside_no_slot = BITSET_NONE;
 void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct client)) : NULL; }
 void inside_pool_client_delete(void *client) { free(client); }
+unsigned inside_lowest_stretches(void) {
+    enum { STRETCH = 4096, WORDS = BITSET_LEVELS * SETS + 1 };
+    uintptr_t found[WORDS];
+    unsigned n = 0;
+    region_init();
+    for (unsigned word = 0; word <= hak_region.sets.levels * SETS; word++) {
+        uintptr_t at = (uintptr_t)superslab_at(0);
+        if (word != 0)
+            at = (uintptr_t)bitset_word(&hak_region.sets, (word - 1) % SETS, (word - 1) / SETS, 0);
+        unsigned i = 0;
+        while (i < n && found[i] != at / STRETCH)
+            i++;
+        if (i == n)
+            found[n++] = at / STRETCH;
+    }
+    return n;
+}
 size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero) {
     bool is_zero = false;
     size_t slot = pool_take(client, slots, align, tag, &is_zero);

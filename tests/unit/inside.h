@@ -186,6 +186,8 @@ void inside_pool_decay(void *client, uint32_t ms); /* as if this many millisecon
 size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
+/* Stretches of 4 KiB that have the lowest words of all sets, at each level, and the record of the first SuperSlab. */
+unsigned inside_lowest_stretches(void);
 
 /* os.h, links.h */
 uint32_t inside_age_ms(uint32_t now, uint32_t then);

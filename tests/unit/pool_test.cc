@@ -180,6 +180,9 @@ class Actor {
     size_t held_ = 0;
 };
 
+/* Each program touches them, so a further one is a page fault more in each. */
+TEST(Pool, TheLowestWordsAreInTwoStretches) { EXPECT_EQ(inside_lowest_stretches(), 2u); }
+
 TEST(Pool, OneThread) {
     Holders holders;
     Actor actor(1, holders);
