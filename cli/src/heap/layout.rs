@@ -375,7 +375,6 @@ places! {
 
 #[derive(Debug)]
 pub struct Layout {
-    pub inspect: u64,
     pub version: String,
     pub places: Places,
     pub slab: SlabFacts,
@@ -423,12 +422,11 @@ impl Layout {
             .chunks_exact(FACT_BYTES)
             .map(|entry| (text(&entry[..FACT_NAME]), (word(entry, FACT_NAME), word(entry, FACT_NAME + 8))))
             .collect();
-        Layout::of(inspect, &Told { pid, version, facts, places: places? })
+        Layout::of(&Told { pid, version, facts, places: places? })
     }
 
-    fn of(inspect: u64, told: &Told) -> Result<Layout> {
+    fn of(told: &Told) -> Result<Layout> {
         let layout = Layout {
-            inspect,
             version: told.version.clone(),
             places: Places::of(told)?,
             slab: SlabFacts::of(told)?,
