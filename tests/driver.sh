@@ -93,4 +93,6 @@ suites='all area changing field quick real reports service sweep tiny traces'
 refuse "hak: bench suite: name a file, or one of: $suites" bench suite
 refuse "hak: bench suite: nope: no such suite; there are: $suites" bench suite nope
 refuse 'hak: bench suite: nope.toml: no such file' bench suite nope.toml
+recipes=$(basename -s .toml -a "$(dirname "$HAK")"/bench/recipes/*.toml | LC_ALL=C sort | xargs)
+refuse "hak: bench recipes: nope: no such recipe; there are: $recipes" bench recipes nope
 refuse 'hak: bench report takes no arguments; build/hakmem report --help does' bench report nope

@@ -360,7 +360,7 @@ run_demonstration() {
   grep '^<svg' "$ROOT/build/service.svg" >/dev/null
 }
 
-read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/dev/null; }
+read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" --var "recipes=$ROOT/build" >/dev/null; }
 
 # The command, which clippy compiles, its report in a browser, the suites, the workloads and the recorder.
 stage_cli() {
@@ -378,6 +378,10 @@ stage_cli() {
   for name in $(suite_names); do
     step "suite $name" read_suite "$ROOT/bench/suites/$name.toml"
   done
+  for name in $(suite_names recipes); do
+    step "recipe $name" read_suite "$ROOT/bench/recipes/$name.toml"
+  done
+  step "table of recipes" python3 "$ROOT/bench/recipes/test_page.py"
   step "every workload" run_workloads
   step "the first demonstration" run_demonstration
   ((steps_failed == 0))
