@@ -1,8 +1,8 @@
 #!/bin/sh
-# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster. `postgres.sh run DIRECTORY`
+# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster. `postgres.sh run DIRECTORY [SQL]`
 # becomes the server, whose processes are its children. The clients are not its children and run without the preloaded
 # allocator: pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results are
-# printed. The server refuses to run as root; then it runs as nobody, who must be able to read the preloaded library.
+# printed; or one client with the queries of the file SQL. The server refuses to run as root; then it runs as nobody, who must be able to read the preloaded library.
 # SPDX-License-Identifier: MIT
 set -eu
 data=$2
@@ -19,6 +19,11 @@ drive() {
     "$bin/pg_isready" -q -h "$data" && break
     sleep 0.1
   done
+  if [ -n "$2" ]; then
+    query <"$2"
+    kill -INT "$1"
+    return
+  fi
   "$bin/pgbench" -i -q -s 1 -h "$data" -U postgres postgres >/dev/null 2>&1
   "$bin/pgbench" -c 4 -t 600 -h "$data" -U postgres postgres 2>&1 | grep -E '^(tps|number of transactions)'
   query <<'SQL'
@@ -41,7 +46,7 @@ if [ "$1" = setup ]; then
   $as "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync >/dev/null
   exit
 fi
-(unset LD_PRELOAD && drive $$ &)
+(unset LD_PRELOAD && drive $$ "${3-}" &)
 # shellcheck disable=SC2086 # words
 exec $as "$bin/postgres" -D "$data" -k "$data" -c listen_addresses= -c fsync=off -c shared_buffers=16MB \
   -c autovacuum=off -c log_min_messages=panic -c max_parallel_workers=0
