@@ -25,11 +25,12 @@ def ratio(ratios, name):
     return f"{one['median']:.2f}" + ("" if one["verdict"] == "same" else "\\*")
 
 
-def cell(result, base):
+def cell(result, base, rests):
     ratios = ((result or {}).get("summary") or {}).get("ratios")
     if not ratios:
         return "–"
-    return ", ".join([f"{rest(result) / rest(base):.2f}", ratio(ratios, "peak_rss"), ratio(ratios, "cpu")])
+    resting = f"{rest(result) / rest(base):.2f}" if rests else "–"
+    return ", ".join([resting, ratio(ratios, "peak_rss"), ratio(ratios, "cpu")])
 
 
 def row(path):
@@ -38,10 +39,12 @@ def row(path):
     results = {result["allocator"]: result for result in workload["results"]}
     base = results[comparison["baseline"]]
     summary = base["summary"]
-    system = (f"{rest(base) / MIB:.0f} MiB, {summary['peak_rss_bytes']['median'] / MIB:.0f} MiB, "
+    rests = workload["processes"] == "main"  # else the last sample may be of what is left of the processes
+    resting = f"{rest(base) / MIB:.0f} MiB" if rests else "–"
+    system = (f"{resting}, {summary['peak_rss_bytes']['median'] / MIB:.0f} MiB, "
               f"{summary['cpu_s']['median']:.2f} s")
     cells = [f"[{comparison['title']}](plots/recipes/{path.stem}.svg)", str(workload["rounds"]), system]
-    return "| " + " | ".join(cells + [cell(results.get(name), base) for name in ALLOCATORS]) + " |\n"
+    return "| " + " | ".join(cells + [cell(results.get(name), base, rests) for name in ALLOCATORS]) + " |\n"
 
 
 def main():

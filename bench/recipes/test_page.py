@@ -31,6 +31,7 @@ class Page(unittest.TestCase):
             failed = {"allocator": "snmalloc", "summary": None, "runs": []}
             results = [result("system"), failed, result("hakmem", (1.0, 1.25), 25)]
             comparison = {"title": "Jobs", "baseline": "system", "workloads": [{"rounds": 5, "results": results}]}
+            comparison["workloads"][0]["processes"] = "main"
             (place / "jobs.json").write_text(json.dumps(comparison))
             old = "| [Old](plots/recipes/words.svg) | 3 |\n"
             gone = "| [Jobs of yesterday](plots/recipes/jobs.svg) | 3 |\n"
