@@ -79,9 +79,9 @@ SENTENCES = {
         "mutants_killed": "changes of one place in the sources at which a test failed",
         "mutants_survived": "changes at which none did: tests that are missing",
         "mutants_equivalent": "changes that no program could notice (`tests/mutants/equivalent.txt` has the reasons)",
-        "mutants_core_killed": "killed in the core: `src/`, `src/base/` and `src/region/`, without the wings",
-        "mutants_core_survived": "survived there",
-        "mutants_core_equivalent": "changes there that no program could notice",
+        "mutants_core_killed": "of the changes that were noticed are in the core, without the wings",
+        "mutants_core_survived": "of those that were not",
+        "mutants_core_equivalent": "of those that no program could notice",
     },
     "Coverage": {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
