@@ -236,7 +236,8 @@ TEST(Pool, PurgedSlotsReadAsZeroAndAreNotResident) {
     Holders holders;
     Actor actor(1, holders);
     int zero = 0;
-    inside_pool_purge(actor.client(), 0); /* what other tests left resident would be taken first */
+    inside_pool_rest(actor.client()); /* what other tests left LAZY or resident would be taken first */
+    inside_pool_purge(actor.client(), 0);
     size_t slot = inside_pool_take(actor.client(), 8, 1, 0, &zero);
     memset(inside_slot_address(slot), 0x77, 8 * kSlot);
     auto address = reinterpret_cast<uintptr_t>(inside_slot_address(slot));
