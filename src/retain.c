@@ -46,7 +46,7 @@ static struct retain_state {
         _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
         _Atomic uint32_t round;  /* of purge_rounds: the one after which `slots` last grew */
     } fast;
-    _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back soon */
+    _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for request_looks */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
@@ -198,13 +198,14 @@ bool retain_is_lazy(void) {
     return lazy && !option(OPT_SECURE) && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
 }
 
-/* Memory of this kind was taken anew. If such was given back lately, it was wanted back. */
-static void note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
+/* Memory of this kind was taken anew. Was it wanted back, as such was given back lately? */
+static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
     if (slots == 0 || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
         os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) > option(OPT_DECAY_MS))
-        return;
+        return false;
     count(&c->counters, COUNT_purge_regrets);
     store_relaxed(&retain_state.wanted_slots, load_relaxed(&retain_state.wanted_slots) + slots);
+    return true;
 }
 
 bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
@@ -281,8 +282,9 @@ bool retain_may_note(size_t slabs) {
 
 /* ---- settling ---- */
 
-/* The heap took `slots`: before it takes as much again, what slabs have free is to be found. Growth into EMPTY slots
- * counts too: it costs no memory itself, but free pages gather inside partly used slabs meanwhile. */
+/* The heap grew, into `slots` of pages inside slabs or beyond what was in use lately: before it grows by as much again,
+ * what slabs have free is to be found. Growth into EMPTY slots counts too: it costs no memory itself, but free pages
+ * gather inside partly used slabs meanwhile. */
 static void request_looks(struct client *c, size_t slots) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
     size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
@@ -303,10 +305,10 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         return;
     c->due.grown_bytes %= SLOT_BYTES;
     uint32_t now = os_now_ms();
-    note_taken(c, PURGED_PAGES, slots, now);
-    request_looks(c, slots);
-    if (os_age_ms(now, load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)) < SOON_MS)
+    if (note_taken(c, PURGED_PAGES, slots, now))
         store_relaxed(&retain_state.notes, load_relaxed(&retain_state.notes) + slots);
+    if (presence_has_purger()) /* who is alone looks at frees, and would take from the slabs that it is filling */
+        request_looks(c, slots);
 }
 
 /* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
@@ -336,7 +338,7 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(ledger_is_rated()))
         hook_settled();
-    request_looks(c, c->since.unused_taken);
+    request_looks(c, 0);
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();

@@ -6,7 +6,9 @@
  *  2. The same amount was live before and is free: its slots are EMPTY, and everything that is allocated from now on
  *     fits into them. They stay, however long the test takes.
  *  3. 48 MiB of small blocks are allocated. Afterwards the free pages must be gone. There is one thread, so nothing
- *     here depends on time. */
+ *     here depends on time.
+ *
+ * And a heap that is only as large again as it was a moment ago is left alone. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -50,6 +52,30 @@ TEST(Growth, IntoEmptySlotsGivesBackWhatIsFreeInsideSlabs) {
     double bytes = (counted("trimmed_pages") - pages) * static_cast<double>(getpagesize());
     EXPECT_GE(bytes, 16.0 * kMiB) << "of 24 MiB, less what is in the thread's ring";
     free_all(small);
+    free_all(kept);
+}
+
+/* A heap that shrinks a little and is soon as large as before has not grown, so nobody looks: what it takes anew costs
+ * page faults already, and its slabs would want their pages back as well. */
+TEST(Growth, BackToWhatWasInUseLatelyIsNone) {
+    for (auto [name, value] : {std::pair{"RETAIN_PERCENT", "0"}, {"RETAIN_BYTES", "0"}, {"DECAY_MS", "1000000"}})
+        ASSERT_EQ(hak_option_set(name, value), 0);
+    std::vector<void *> kept = blocks_of(64 * kKiB, 96 * kMiB), more = blocks_of(512 * kKiB, 8 * kMiB);
+    for (size_t i = 0; i < kept.size(); i++) {
+        if (i % 8 >= 2)
+            continue;
+        hak_free(kept[i]);
+        kept[i] = nullptr;
+    }
+    double pages = counted("trimmed_pages"), unused = counted("stage2_used_unused") + counted("stage3_new");
+    for (int round = 0; round < 10; round++) {
+        free_all(more);
+        more = blocks_of(512 * kKiB, 8 * kMiB);
+    }
+    EXPECT_GE(counted("stage2_used_unused") + counted("stage3_new"), unused + 10)
+        << "memory was to leave and come back";
+    EXPECT_EQ(counted("trimmed_pages"), pages);
+    free_all(more);
     free_all(kept);
 }
 
