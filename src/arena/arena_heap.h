@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct arena_entry) == 1 << ARENA_ENTRY_SHIFT &&
 HAK_INLINE struct arena_entry *arena_entry_of(struct heap *h, uintptr_t handle) {
     char *at = (char *)h + (uint8_t)handle;
     __asm__("" : "+r"(at)); /* one addition: else the compiler adds the offset of the table by a further instruction */
-    return ((struct heap *)(void *)at)->arenas;
+    return (struct arena_entry *)(void *)(at + offsetof(struct heap, arenas));
 }
 /* The hit: the thread's heap for the arena, if the entry has it; else NULL. */
 HAK_INLINE struct heap *arena_heap_noted(struct heap *h, uintptr_t handle) {
