@@ -3,15 +3,11 @@
 # waits. This process becomes the server; the client is not its child and runs without the preloaded allocator.
 # SPDX-License-Identifier: MIT
 set -eu
-socket=$(mktemp -u "${TMPDIR:-/tmp}/hakmem-redis-XXXXXX")
-
-ask() { redis-cli -s "$socket" "$@"; }
+# shellcheck source=bench/suites/real/redis_client.sh
+. "$(dirname "$0")/../suites/real/redis_client.sh"
 
 drive() {
-  for _ in $(seq 600); do # a minute
-    [ -S "$socket" ] && [ "$(ask ping)" = PONG ] && break
-    sleep 0.1
-  done
+  await_server
   for _ in 1 2; do
     ask eval 'for i = 1, 120000 do redis.call("SET", "k" .. i, string.rep("v", i * 37 % 900)) end' 0
     ask flushall sync

@@ -34,21 +34,28 @@ void free_all(const std::vector<void *> &blocks) {
         hak_free(p);
 }
 
+/* Two blocks in eight: neighbours, so that slabs have free pages. */
+void free_a_quarter(std::vector<void *> &blocks) {
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % 8 < 2) {
+            hak_free(blocks[i]);
+            blocks[i] = nullptr;
+        }
+}
+
+/* Slots that were taken without memory. */
+double taken_unused() { return counted("stage2_used_unused") + counted("stage3_new"); }
+
 TEST(Growth, IntoEmptySlotsGivesBackWhatIsFreeInsideSlabs) {
     for (auto [name, value] :
          {std::pair{"RETAIN_PERCENT", "200"}, {"DECAY_MS", "1000000"}, {"SS_CACHE_AGE_MS", "1000000"}})
         ASSERT_EQ(hak_option_set(name, value), 0);
     std::vector<void *> kept = blocks_of(64 * kKiB, 96 * kMiB);
     free_all(blocks_of(512 * kKiB, 96 * kMiB));
-    for (size_t i = 0; i < kept.size(); i++) {
-        if (i % 8 >= 2)
-            continue;
-        hak_free(kept[i]);
-        kept[i] = nullptr;
-    }
-    double pages = counted("trimmed_pages"), unused = counted("stage2_used_unused") + counted("stage3_new");
+    free_a_quarter(kept);
+    double pages = counted("trimmed_pages"), unused = taken_unused();
     std::vector<void *> small = blocks_of(kKiB, 48 * kMiB);
-    EXPECT_EQ(counted("stage2_used_unused") + counted("stage3_new"), unused) << "the growth was to be into EMPTY slots";
+    EXPECT_EQ(taken_unused(), unused) << "the growth was to be into EMPTY slots";
     double bytes = (counted("trimmed_pages") - pages) * static_cast<double>(getpagesize());
     EXPECT_GE(bytes, 16.0 * kMiB) << "of 24 MiB, less what is in the thread's ring";
     free_all(small);
@@ -61,19 +68,13 @@ TEST(Growth, BackToWhatWasInUseLatelyIsNone) {
     for (auto [name, value] : {std::pair{"RETAIN_PERCENT", "0"}, {"RETAIN_BYTES", "0"}, {"DECAY_MS", "1000000"}})
         ASSERT_EQ(hak_option_set(name, value), 0);
     std::vector<void *> kept = blocks_of(64 * kKiB, 96 * kMiB), more = blocks_of(512 * kKiB, 8 * kMiB);
-    for (size_t i = 0; i < kept.size(); i++) {
-        if (i % 8 >= 2)
-            continue;
-        hak_free(kept[i]);
-        kept[i] = nullptr;
-    }
-    double pages = counted("trimmed_pages"), unused = counted("stage2_used_unused") + counted("stage3_new");
+    free_a_quarter(kept);
+    double pages = counted("trimmed_pages"), unused = taken_unused();
     for (int round = 0; round < 10; round++) {
         free_all(more);
         more = blocks_of(512 * kKiB, 8 * kMiB);
     }
-    EXPECT_GE(counted("stage2_used_unused") + counted("stage3_new"), unused + 10)
-        << "memory was to leave and come back";
+    EXPECT_GE(taken_unused(), unused + 10) << "memory was to leave and come back";
     EXPECT_EQ(counted("trimmed_pages"), pages);
     free_all(more);
     free_all(kept);

@@ -547,6 +547,7 @@ TEST_F(ArenaDeath, HandlesOfDestroyedArenasAreReported) {
 }
 
 TEST_F(ArenaDeath, MisusedBlocksAreReported) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); /* in a process that has no purger of an earlier test */
     for (size_t size : {size_t{48}, size_t{3000}, size_t{100000}}) {
         auto *block = static_cast<char *>(filled(arena_, size));
         EXPECT_DEATH(hak_free(block + 8), "hakmem: invalid free of .*inside a [0-9]*-byte block") << size;

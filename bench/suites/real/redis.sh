@@ -4,15 +4,11 @@
 # client sends the file, checks what the server holds, and stops it.
 # SPDX-License-Identifier: MIT
 set -eu
-socket=$(mktemp -u "${TMPDIR:-/tmp}/hakmem-redis-XXXXXX")
-
-ask() { redis-cli -s "$socket" "$@"; }
+# shellcheck source=bench/suites/real/redis_client.sh
+. "$(dirname "$0")/redis_client.sh"
 
 drive() {
-  for _ in $(seq 600); do # a minute
-    [ -S "$socket" ] && [ "$(ask ping)" = PONG ] && break
-    sleep 0.1
-  done
+  await_server
   start=$(date +%s%N)
   ask --pipe <"$1" | tail -1
   end=$(date +%s%N)
