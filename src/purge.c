@@ -352,7 +352,7 @@ void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
     }
 }
 
-/* Of a set of SuperSlabs that have EMPTY slots. */
+/* Purges what is older than DECAY_MS in one set of SuperSlabs that have EMPTY slots. */
 static void decay_in(struct client *c, struct batch *batch, unsigned set, uint32_t now) {
     for (size_t at = load_acquire(&hak_region_use.superslabs); (at = superslab_find_last(set, at)) != BITSET_NONE;
          superslab_check_hint(set, at))

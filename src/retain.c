@@ -77,8 +77,8 @@ void retain_freed_large(const void *block, size_t bytes) {
         store_relaxed(&retain_state.touches, touches);
 }
 
-/* Spans get no huge page before the program has shown it. For huge blocks it is enough that such have paid
- * elsewhere. */
+/* Spans get no huge page until the program has shown that it touches its larger blocks whole. For huge blocks it is
+ * enough that huge pages have paid elsewhere. */
 static bool touches_whole(enum contents contents) {
     uint8_t touches = load_relaxed(&retain_state.touches);
     return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || contents == CONTENTS_TOUCHED || touches == TOUCHES_WHOLE ||
