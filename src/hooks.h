@@ -73,7 +73,7 @@ void *hook_malloc_at_site(struct heap *h, size_t bytes);
 
 /* ---- move/ ---- */
 
-/* Is a slab of the class, at that slot, with so many blocks out, one that the program empties by moving its blocks? */
+/* Does the program empty a slab of the class, at that slot and with `out` blocks in use, by moving its blocks? */
 bool hook_is_sparse(unsigned class_id, unsigned out, size_t slot);
 /* As malloc_dense of a kind's row: for tiny blocks. */
 void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero);

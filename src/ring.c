@@ -160,7 +160,7 @@ static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
     return min_size(max_kib, max_size(kept_kib, ring->block_kib));
 }
 
-/* What a ring may hold at first, and is never lowered below but for bytes. */
+/* The blocks that a new ring may hold. The cap falls below this only where the heap's rings would hold too much. */
 static size_t ring_first_cap(const struct ring *ring) {
     return max_size(tuned(TUNE_ring_min_bytes) / KIB / ring->block_kib, tuned(TUNE_ring_min_blocks));
 }
@@ -200,7 +200,7 @@ static void ring_age(struct heap *h, const struct ring *except) {
     ring->seen = (uint32_t)ring->held_and_popped;
 }
 
-/* Where a ring of so many bytes begins, if there is room: in the page of the first ones, then in further pages. */
+/* Where in the heap's memory a ring of `bytes` begins, if it fits: beside the first rings, else in further pages. */
 static size_t ring_place(const struct heap *h, size_t bytes) {
     size_t first_end = offsetof(struct heap, first_rings) + HEAP_FIRST_RINGS;
     return h->ring_top + bytes <= first_end ? h->ring_top : max_size(h->ring_top, round_up(sizeof *h, 4 * KIB));

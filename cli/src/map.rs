@@ -130,7 +130,7 @@ impl Legend {
         Legend { kinds, slot_bytes: snapshot.slot_bytes, color }
     }
 
-    /// What so many slots hold. A snapshot may claim any size of a slot.
+    /// The bytes of `slots` slots. A snapshot may claim that a slot has any size.
     fn bytes(&self, slots: usize) -> f64 {
         slots as f64 * self.slot_bytes as f64
     }

@@ -2,8 +2,8 @@
  *
  * At the start an option is read from, in this order: the environment (HAKMEM_NAME; not of privileged programs), the
  * policy file (arena/policy.h), the string `hak_options` compiled into the program, glibc's own MALLOC_ variable where
- * there is one, the preset (learn/presets.h), the default. Values are
- * plain words that may be read at any time; those marked LIVE may be changed while the program runs. */
+ * there is one, the preset (learn/presets.h), the default. Values are plain words that may be read at any time; those
+ * marked LIVE may be changed while the program runs. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_OPTIONS_H
 #define HAK_OPTIONS_H

@@ -321,7 +321,7 @@ def problem_of(process, seconds):
         if kib > MOST_MEMORY_KIB:
             return "takes too much memory"
         if idle > IDLE_SAMPLES:
-            return "waits for ever"
+            return "hangs"
 
 
 def run_test(build, test, seconds, places, output):

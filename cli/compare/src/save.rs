@@ -105,12 +105,12 @@ impl Prices {
         Ok(())
     }
 
-    /// For a year of so many vCPUs at work.
+    /// The price of a year in which `vcpus` processors work.
     pub fn of_vcpus(&self, vcpus: f64) -> f64 {
         vcpus * self.vcpu_hour * YEAR_S / HOUR_S
     }
 
-    /// For a year of so much resident memory.
+    /// The price of a year in which `bytes` are resident.
     pub fn of_bytes(&self, bytes: f64) -> f64 {
         bytes / f64::from(1 << 30) * self.gib_hour * YEAR_S / HOUR_S
     }
