@@ -23,6 +23,9 @@
 #define ADVICE_CHANGES_MAX 64
 /* So many RETAIN_BYTES of slabs may be noted: with 4 `phases` takes 203 million instructions, with 1 210. */
 #define NOTED_FACTOR 4
+/* With 1 instead of 16 times what was wanted back `day 1` takes 0.14 s of system time instead of 0.08, `day 8` 0.26
+ * instead of 0.16. */
+#define NOTES_PER_WANTED 16
 #define LOOKS_PER_SLOT 64       /* by which the heap grows */
 #define LOOKS_MAX 1024          /* at once */
 #define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
@@ -284,7 +287,8 @@ bool retain_may_note(size_t slabs) {
 
 /* The heap grew, into `slots` of pages inside slabs or beyond what was in use lately: before it grows by as much again,
  * what slabs have free is to be found. Growth into EMPTY slots counts too: it costs no memory itself, but free pages
- * gather inside partly used slabs meanwhile. */
+ * gather inside partly used slabs meanwhile. Beside a purger, which looks once a second, only growth to the highest
+ * resident size counts: below it the looks lower no peak, and each of their calls interrupts the other processors. */
 static void request_looks(struct client *c, size_t slots) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
     size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
@@ -292,6 +296,8 @@ static void request_looks(struct client *c, size_t slots) {
         store_relaxed(&retain_state.growth_peak, peak);
     slots = max_size(slots, active > seen ? active - seen : 0);
     if (slots == 0 || active < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+        return;
+    if (presence_has_purger() && account_resident_slots() < load_relaxed(&retain_state.peak_slots))
         return;
     c->due.looks = (uint32_t)min_size(c->due.looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
     c->due.chores |= CHORE_LOOK;
@@ -306,7 +312,8 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     c->due.grown_bytes %= SLOT_BYTES;
     uint32_t now = os_now_ms();
     if (note_taken(c, PURGED_PAGES, slots, now))
-        store_relaxed(&retain_state.notes, load_relaxed(&retain_state.notes) + slots);
+        store_relaxed(&retain_state.notes,
+                      min_size(load_relaxed(&retain_state.notes) + NOTES_PER_WANTED * slots, account_active_slots()));
     if (presence_has_purger()) /* who is alone looks at frees, and would take from the slabs that it is filling */
         request_looks(c, slots);
 }
