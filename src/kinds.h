@@ -75,6 +75,10 @@ enum trim {
     TRIM_IDLE, /* all that look free */
     TRIM_ALL,  /* all, whatever is known of them, and none become LAZY */
 };
+/* The share of what a slab has resident that makes a call worth it. `phases` takes 193 million instructions without
+ * looks, 222 with a quarter, 210 with a third and 203 with half; but with half 73 instead of 61 MB of 112 stay where
+ * one block in 100 of 64 bytes does. */
+#define TRIM_WORTH_SHARE 3
 
 /* Called for a block. False: enough. */
 typedef bool block_visitor(void *block, size_t bytes, void *argument);

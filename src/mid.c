@@ -114,8 +114,11 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     }
     unsigned c = slab_class(s), slots = s->slots;
     count(&h->pool.counters, COUNT_mid_retired);
-    if (account_inside_bytes() != 0)
-        account_count_inside(-(ptrdiff_t)purged_bytes(s, all_blocks(c)));
+    size_t purged = account_inside_bytes() != 0 ? purged_bytes(s, all_blocks(c)) : 0;
+    if (purged != 0) {
+        account_count_inside(-(ptrdiff_t)purged);
+        retain_trimmed_early();
+    }
     mid_set_kind(s, slots, KIND_FREE);
     pool_give(&h->pool, slot_of(s), slots, c + 1, true);
     return 0;
@@ -221,8 +224,13 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
         return 0;
-    purge_runs(&purge, s, ours, all ? ours : mid_resident_blocks(s->state, ours, !purge.lazy));
     size_t purged_before = purged_bytes(s, ours);
+    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours, !purge.lazy);
+    unsigned given_back = count_bits(ours & ~resident), kept = s->blocks - given_back;
+    if (how != TRIM_BUSY || count_bits(resident) * TRIM_WORTH_SHARE >= kept)
+        purge_runs(&purge, s, ours, resident);
+    if (purged_before == 0 && purge.pages != 0)
+        retain_trimmed_first();
     for (uint64_t left = purge.within; left != 0; left &= left - 1) {
         _Atomic uint8_t *state = &s->state[lowest_bit(left)];
         uint8_t now = (load_relaxed(state) & ~BLOCK_LAZY) | BLOCK_PURGED | (purge.lazy ? BLOCK_LAZY : 0);

@@ -12,9 +12,6 @@
 
 #define LOOKS_AT_ONCE 2      /* slabs are noted more than once for each that is looked at, so that the looks catch up */
 #define MESH_AFTER_LOOKS 512 /* half of what a pass may hold */
-/* Of the resident pages. In instructions, `phases` takes 193 million without looks, 222 with a quarter, 210 with a
- * third and 203 with half; but with half 73 instead of 61 MB of 112 stay where one block in 100 of 64 bytes does. */
-#define WORTH_SHARE 3
 
 /* ---- slabs that changed ---- */
 
@@ -73,7 +70,8 @@ void pages_look_as_grown(struct heap *h) {
 }
 
 void pages_forget(const struct slab *s) {
-    slab_purged(s) != 0 ? account_count_inside(-(ptrdiff_t)(count_bits(slab_purged(s)) * os_page_bytes())) : (void)0;
+    account_count_inside(-(ptrdiff_t)(count_bits(slab_purged(s)) * os_page_bytes()));
+    retain_trimmed_early();
 }
 
 void pages_look(struct heap *h) {
@@ -254,6 +252,8 @@ HAK_NOINLINE static size_t trim(struct slab *s, uint32_t rest, bool lazy) {
     uint32_t pages = free_pages(s, &map, bytes);
     if ((pages | rest) == 0)
         return 0;
+    if (pages != 0 && slab_purged(s) == 0)
+        retain_trimmed_first();
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);
     s->page_flags = lazy ? PAGES_LAZY : 0;
@@ -268,7 +268,7 @@ size_t pages_trim(struct slab *s, enum trim how) {
         return 0;
     uint32_t rest = tail_pages(s, bytes) | (s->page_flags & PAGES_LAZY && !lazy ? slab_purged(s) : 0);
     unsigned resident = (unsigned)(SLOT_BYTES / os_page_bytes()) - count_bits(slab_purged(s));
-    unsigned worth = how == TRIM_BUSY ? (resident + WORTH_SHARE - 1) / WORTH_SHARE : 1;
+    unsigned worth = how == TRIM_BUSY ? (resident + TRIM_WORTH_SHARE - 1) / TRIM_WORTH_SHARE : 1;
     return how == TRIM_ALL || rest != 0 || pages_that_look_free(s, bytes) >= worth ? trim(s, rest, lazy) : 0;
 }
 

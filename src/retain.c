@@ -283,6 +283,18 @@ bool retain_may_note(size_t slabs) {
            (bound == SLOTS_UNBOUNDED || slabs <= NOTED_FACTOR * min_slots() + load_relaxed(&retain_state.notes));
 }
 
+static void let_stay_noted(size_t slabs) {
+    size_t notes = load_relaxed(&retain_state.notes) + slabs;
+    store_relaxed(&retain_state.notes, min_size(notes, load_relaxed(&retain_state.peak_slots)));
+}
+
+void retain_trimmed_first(void) {
+    size_t notes = load_relaxed(&retain_state.notes);
+    store_relaxed(&retain_state.notes, notes - (notes != 0));
+}
+
+void retain_trimmed_early(void) { let_stay_noted(1); }
+
 /* ---- settling ---- */
 
 /* The heap grew, into `slots` of pages inside slabs or beyond what was in use lately: before it grows by as much again,
@@ -312,8 +324,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     c->due.grown_bytes %= SLOT_BYTES;
     uint32_t now = os_now_ms();
     if (note_taken(c, PURGED_PAGES, slots, now))
-        store_relaxed(&retain_state.notes,
-                      min_size(load_relaxed(&retain_state.notes) + NOTES_PER_WANTED * slots, account_active_slots()));
+        let_stay_noted(NOTES_PER_WANTED * slots);
     if (presence_has_purger()) /* who is alone looks at frees, and would take from the slabs that it is filling */
         request_looks(c, slots);
 }

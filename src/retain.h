@@ -37,6 +37,11 @@ bool retain_has_some_size(void);
 
 /* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
 void retain_grew_inside(struct client *c, size_t bytes);
+/* A slab gives pages back for the first time. */
+void retain_trimmed_first(void);
+/* Such a slab has become empty: all of it could have gone at once. So one more may stay noted, and one fewer with each
+ * slab that gives pages back. */
+void retain_trimmed_early(void);
 /* May so many slabs that changed keep the free pages that they may have, until somebody looks? */
 bool retain_may_note(size_t slabs);
 /* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */

@@ -94,7 +94,8 @@ void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
-    pages_forget(s);
+    if (slab_purged(s) != 0)
+        pages_forget(s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     count(&h->pool.counters, COUNT_slabs_emptied);

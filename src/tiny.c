@@ -450,7 +450,8 @@ static bool tiny_drop(struct heap *h, struct slab *s) {
     if (owner == OWNER_NONE ? !rmw_cas(&s->owner, &owner, OWNER_POOL)
                             : owner == OWNER_POOL || !heap_is_of_arena(owner)) /* pairs with slab_adopt */
         return false;
-    pages_forget(s);
+    if (slab_purged(s) != 0)
+        pages_forget(s);
     store_relaxed(&s->owner, OWNER_POOL);
     store_relaxed(&s->inbox, 0);
     return true;

@@ -242,7 +242,8 @@ static void drop_unused(const struct held *held) {
 static void close_slab(struct mesh_pass *p, const struct held *held) {
     struct slab *s = held->slab;
     held->meshed->unused = slab_purged(s);
-    pages_forget(s);
+    if (slab_purged(s) != 0)
+        pages_forget(s);
     purge_split_huge_page(slot_of(s) / SUPERSLAB_SLOTS);
     drop_unused(held);
     meshed_close(s, held->live, held->blocks);

@@ -410,6 +410,30 @@ void fill_again() {
 }
 TEST(Alone, ThinSlabsThatFillAgainStay) { in_child(fill_again); }
 
+/* Slabs that give pages back and become empty a moment later could have gone at once: that is learned. */
+void empty_in_random_order(size_t bytes) {
+    take_no_time();
+    const size_t count = 24 * kMiB / bytes;
+    std::mt19937 random(5);
+    Array<char *> blocks(count);
+    long early = 0;
+    for (int round = 0; round < 6; round++) {
+        if (round == 2)
+            early = trimmed_pages();
+        for (size_t i = 0; i < count; i++)
+            blocks.add(filled(bytes));
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    EXPECT_LE(trimmed_pages() - early, 4 * 24 * kMiB / 4096 / 10) << bytes << " bytes\n" << heap_stats_text();
+}
+TEST(Alone, SlabsThatEmptySoonAreNotTrimmedFirst) {
+    for (size_t bytes : {200, 1500, 9000})
+        in_child([bytes] { empty_in_random_order(bytes); });
+}
+
 /* Free pages in slabs that are still well filled are looked for part by part: no malloc looks at the whole of a large
  * heap. */
 void trim_in_parts() {
