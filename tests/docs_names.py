@@ -13,7 +13,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = ("tour", "design", "protocols", "hangs", "system", "secure", "sampling", "costs", "compaction", "arenas", "tunables",
              "experiments")
-SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "hak", "CMakeLists.txt", "CMakePresets.json")
+SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "tools", "hak", "CMakeLists.txt",
+           "CMakePresets.json")
 NAMES = r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)"
 PLACED = re.compile(NAMES + r"\s+(?:in\s+`(?:src/)?([\w/.]+\.[ch])`|\((\w+\.[ch])\))") # `slab_adopt` in `src/slab.c`; `search` (superslab.c)
 HARNESSES = re.compile(r"Harness(?:es)?:\*{0,2}\s+([^.]*)")

@@ -10,7 +10,7 @@ export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test GI
 # clone NAME: the last commit with the scripts as they are now.
 clone() {
   git clone --quiet --no-local --depth 1 "file://$ROOT" "$SCRATCH/$1"
-  cp -R "$ROOT/hak" "$ROOT/packaging" "$ROOT/tests" "$SCRATCH/$1"
+  cp -R "$ROOT/hak" "$ROOT/packaging" "$ROOT/tests" "$ROOT/tools" "$SCRATCH/$1"
   commit "$1"
 }
 commit() { (cd "$SCRATCH/$1" && git add --all && git commit --quiet --allow-empty -m test --date @1700000000 2>&1); }
@@ -34,7 +34,7 @@ touch left
 refuses "release: the tree is dirty: left"
 rm left
 sed -i "s/^## $VERSION.*/## $VERSION (not released yet)/" CHANGELOG.md && commit one
-echo 'run_tests() { false; true; }' >>tests/stages.sh && commit one
+echo 'def run_tests(*_): run("false")' >>tools/stages.py && commit one
 refuses "release: ./hak test fails" --rehearse # the changelog's date is in the way of a release, and not of its rehearsal
 git reset --quiet --hard HEAD~1
 refuses "release: CHANGELOG.md says that $VERSION is not released yet; put the date there"
@@ -44,7 +44,7 @@ printf '## %s (2026-01-01)\n' "$VERSION" >>CHANGELOG.md
 sed -i 's/^version = .*/version = "98.0.0"/' cli/Cargo.toml && commit one
 refuses "release: cli/Cargo.toml has version 98.0.0, not $VERSION"
 git checkout --quiet HEAD~1 cli/Cargo.toml
-echo 'run_tests() { false; true; }' >>tests/stages.sh && commit one
+echo 'def run_tests(*_): run("false")' >>tools/stages.py && commit one
 refuses "release: ./hak test fails"
 
 # What is made, twice, in two places and with two umasks.

@@ -1,0 +1,234 @@
+"""What takes long: proofs, soaking, steadiness, coverage."""
+# SPDX-License-Identifier: MIT
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+from base import (BUILD, JOBS, LIBRARY, RESULTS, ROOT, Failed, die, ended, figures, number, output, python, run, say,
+                  teed)
+from build import WITH_GCC, build_cli, build_library, compile_logged, in_cli
+from fuzz import FUZZERS, fuzz_readers, fuzz_targets
+from packages import candidate, need, present
+from stages import TEST_BUILDS, ctest, ctest_in
+
+# ---- proofs ----
+
+CBMC_RELEASE = "trixie"  # the first of Debian's with cbmc 6
+CBMC_PACKAGES = ("cbmc", "minisat", "libc6", "libgcc-s1", "libstdc++6")
+
+
+def unpack_cbmc():
+    """Where no package of this system's will do: unpacks that release's, and the libraries they need, below
+    build/tools, where their own loader runs them. Takes no password, and nothing of the system changes."""
+    tools = BUILD / "tools/cbmc"
+    sites = output("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").split()
+    site = next((one for one in sites if re.search("/debian/?$", one)), None)
+    if not site or not present("dpkg-deb"):
+        die("please install cbmc 6, a model checker for C: Debian 13 has it as cbmc")
+    say(f"unpacking cbmc of Debian {CBMC_RELEASE} into build/tools …")
+    shutil.rmtree(tools, ignore_errors=True)
+    for folder in ("bin", "root", "lists/partial", "archives/partial"):
+        (tools / folder).mkdir(parents=True)
+    (tools / "sources.list").write_text(
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {site} {CBMC_RELEASE} main\n")
+    settings = {"Dir::Etc::SourceList": tools / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
+                "Dir::State::Lists": tools / "lists", "Dir::State::Status": "/dev/null", "Dir::Cache": tools,
+                "APT::Sandbox::User": "root"}
+    get = ["apt-get", "-qq", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    try:
+        with open(tools / "log", "w", encoding="utf-8") as log:
+            run(*get, "update", stdout=log, **quiet)
+            run(*get, "download", *CBMC_PACKAGES, cwd=tools / "archives", stdout=log, **quiet)
+    except Failed:
+        say((tools / "log").read_text(), end="")
+        die(f"cbmc of Debian {CBMC_RELEASE} cannot be had; please install cbmc 6")
+    root = tools / "root"
+    for package in (tools / "archives").glob("*.deb"):
+        run("dpkg-deb", "-x", package, root)
+    loader = next(root.glob("usr/lib/*/ld-linux-*.so.*"))
+    words = [loader, "--library-path", f"{loader.parent}:{root}/usr/lib", root / "usr/bin/cbmc"]
+    program = tools / "bin/cbmc"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
+    program.chmod(0o755)
+    shutil.rmtree(tools / "archives")
+    shutil.rmtree(tools / "lists")
+
+
+def need_cbmc():
+    """Puts cbmc 6 into PATH: that which is there, this system's package, or another release's."""
+    os.environ["PATH"] = f"{BUILD}/tools/cbmc/bin:{os.environ['PATH']}"
+    if present("cbmc"):
+        return
+    if int(candidate("cbmc").split(".")[0] or 0) >= 6:
+        need("cbmc")
+    else:
+        unpack_cbmc()
+    if not present("cbmc"):
+        die(f"cbmc 6 or newer is needed; this one says: {output('cbmc', '--version')}")
+
+
+def prove(*words):
+    """The leaves that cbmc can follow, for all inputs, and the bugs that it must find in them: tests/prove/prove.py."""
+    need("prove")
+    if words[:1] == ("--list",):
+        python("tests/prove/prove.py", "--list")
+        return
+    need_cbmc()
+    good = teed(BUILD / "prove.log", python, "tests/prove/prove.py", shutil.which("cbmc"), *words)
+    if not words:
+        figures("prove", BUILD / "prove.log")
+    sys.exit(not good)
+
+
+# ---- soaking ----
+
+
+def soak_programs(*words):
+    """The table of programs, each under both mallocs; what has run with this library is not run again."""
+    need("sessions")
+    build_library()
+    python("tests/programs/soak.py", "--library", LIBRARY, "--commit",
+           output("git", "-C", str(ROOT), "describe", "--always", "--dirty").strip(), "--results",
+           RESULTS / "programs.json", "--jobs", JOBS, *words)
+
+
+def soak_histories(*words):
+    """What real programs allocate and free, recorded and checked: tests/history/run.py."""
+    need("sessions")
+    build_library()
+    good = teed(BUILD / "histories.log", python, "tests/history/run.py", "--library", LIBRARY, *words)
+    if not words:
+        figures("histories", BUILD / "histories.log")
+    sys.exit(not good)
+
+
+def soak_mutants(*words):
+    """Small changes of the sources, each of which a test must notice: tests/mutants/mutants.py. Those that no test does
+    are for whoever reads the list: they fail nothing."""
+    need("mutants")
+    good = teed(BUILD / "mutants.log", python, "tests/mutants/mutants.py", *words)
+    figures("mutants", BUILD / "mutants.log")
+    sys.exit(not good)
+
+
+SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants}
+
+
+def soak(*words):
+    """The tests' time limits are multiplied when the directory is configured."""
+    if words and words[0] in SOAKS:
+        return SOAKS[words[0]](*words[1:])
+    word = words[0] if words else "10"
+    times = number(word, f"soak: TIMES is a number, not '{word}'")
+    need("test", "emulation", "packages")
+    log = BUILD / "soak.log"
+    hak, tests = ROOT / "hak", ROOT / "tests"
+    build_cli()
+    good = [
+        ended(run, "env", "HAK_LINT_NODES=225000", hak, "lint") == 0,
+        ended(run, tests / "packages.sh") == 0,
+        ended(run, tests / "recipes.sh") == 0,
+        # cargo builds the command, as in `pip install .`
+        ended(run, tests / "wheel.sh", "", BUILD / "whole-wheel") == 0,
+        ended(run, tests / "machines.sh", BUILD / "machines") == 0,
+        ended(run, hak, "prove") == 0,
+        teed(BUILD / "steady.log", steady, str(4 * times)),
+    ]
+    os.environ["HAK_TEST_LONGER"] = str(times)
+    compile_logged(BUILD / "soak-build.log", "the tests could not be built", "soak", "release", *WITH_GCC,
+                   "-DHAKMEM_TESTS=ON")
+    by_the_clock = {"HAKMEM_LIBRARY": BUILD / "soak/libhakmem.so"}
+    good += [
+        teed(log, ctest_in, "soak"),
+        ended(run, hak, "soak", "histories") == 0,
+        teed(log, fuzz_targets, 60, *FUZZERS, append=True),
+        teed(log, fuzz_readers, 360 * times, append=True),
+        teed(log, lambda: in_cli("test", "--workspace", "--", "--ignored", env=by_the_clock), append=True),
+    ]
+    figures("soak", log, BUILD / "steady.log")
+    sys.exit(not all(good))
+
+
+# ---- steadiness ----
+
+HOSTS = ("usual", "cheap", "dear", "late")
+
+
+def steady_run(build, host):
+    """The tests of a build once, more at a time than there are processors, on such a machine (tests/host.c). Not the
+    model checker's, which is still alone; nor what a preloaded library is kept out of. Returns whether they passed."""
+    folder = BUILD / "steady"
+    log = folder / f"{build}-{host}.log"
+    preload = {} if host == "usual" else {"LD_PRELOAD": BUILD / build / "tests/libtest_host.so", "HAK_TEST_HOST": host}
+    try:
+        with open(log, "w", encoding="utf-8") as out:
+            ctest(build, "--exclude-regex", "^races_|^privileged_test$", jobs=3 * JOBS, env=preload, stdout=out,
+                  stderr=subprocess.STDOUT)
+        return True
+    except Failed:
+        text = log.read_text(errors="replace")
+        with open(folder / "failed.log", "a", encoding="utf-8") as failed:
+            failed.write(text)
+        for name, why in re.findall(r"^ *\d+/\d+ Test *#\d+: (\S+) .*\*\*\*([A-Za-z]*)", text, re.MULTILINE):
+            print(f"     {build} on a {host} machine: {name} {why}", flush=True)
+        return False
+
+
+def steady(*words):
+    """All tests again and again, under load and on machines of each kind. No verdict may hang on the machine."""
+    word = words[0] if words else "50"
+    times = number(word, f"steady: TIMES is a number, not '{word}'")
+    need("test")
+    folder = BUILD / "steady"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for build in TEST_BUILDS:
+        compile_logged(folder / f"{build}.log", "the tests could not be built", build, *TEST_BUILDS[build])
+    failed = sum(not steady_run(build, HOSTS[time % len(HOSTS)]) for time in range(times) for build in TEST_BUILDS)
+    print(f"figure: steady_runs {times * len(TEST_BUILDS)}\nfigure: steady_failed_runs {failed}")
+    if failed:
+        print("what failed is in build/steady/failed.log")
+        sys.exit(1)
+
+
+# ---- coverage ----
+
+
+def coverage():
+    """Counters live in files that are mapped (%c), so that tests that abort count; one for each process (%p), so that
+    code that ran before its file was mapped counts; and one for each library (%m), because two libraries that map one
+    file overwrite each other or die of SIGBUS. The model checker's programs take long and contain only copies of the
+    protocols, which do not count. Counting takes time, so the tests' time limits are tripled."""
+    folder, good = BUILD / "coverage", True
+    need("coverage")
+    shutil.rmtree(folder / "profiles", ignore_errors=True)
+    compile_logged(folder / "build.log", "the tests could not be built", "coverage", "coverage", "-DHAKMEM_RACES=OFF",
+                   env={"HAK_TEST_LONGER": 3})
+    with open(folder / "tests.log", "w", encoding="utf-8") as log:
+        try:
+            ctest("coverage", stdout=log, stderr=subprocess.STDOUT,
+                  env={"LLVM_PROFILE_FILE": f"{folder}/profiles/%c%p-%m.profraw"})
+        except Failed:
+            good = False
+    if not good:
+        text = (folder / "tests.log").read_text(errors="replace")
+        print("\n".join(re.findall("^.*(?:Failed|FAILED|Timeout|hakmem: ).*$", text, re.MULTILINE)))
+    objects = [word for path in (folder / "tests").rglob("*_test") if path.is_file() and os.access(path, os.X_OK)
+               for word in ("-object", path)]
+    (folder / "profiles.txt").write_text("".join(f"{path}\n" for path in (folder / "profiles").rglob("*.profraw")))
+    tool = {name: output("clang", f"--print-prog-name={name}").strip() for name in ("llvm-profdata", "llvm-cov")}
+
+    def report():
+        run(tool["llvm-profdata"], "merge", "-sparse",
+            f"--input-files={folder}/profiles.txt", "-o", folder / "all.profdata")
+        with open(folder / "lines.info", "w", encoding="utf-8") as lines:
+            run(tool["llvm-cov"], "export", "-format=lcov", "-instr-profile", folder / "all.profdata",
+                folder / "libhakmem.so", *objects, ROOT / "src", stdout=lines)
+        python("tests/coverage.py", folder / "lines.info", ROOT / "src", 95)
+    good &= teed(folder / "report.txt", report)
+    figures("coverage", folder / "report.txt")
+    sys.exit(not good)
