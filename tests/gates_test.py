@@ -129,6 +129,30 @@ class Lint(Gate):
         self.planted("docs/hangs.md: two is not in one.c", "docs/hangs.md", "`one` and `two` in `one.c`\n", names)
         self.planted("nothing is no harness", "docs/protocols.md", "**Harness:** nothing.\n", names)
 
+    def test_floors_of_the_command(self):
+        """Modules that go up, that go round, or that nobody has placed."""
+        tree, check = SCRATCH / "command", PROJECT / "tests/cli_layers.py"
+
+        def with_files(**files):
+            shutil.rmtree(tree, ignore_errors=True)
+            for name, text in {"main": "mod low;\nmod high;\n", "low": "", "high": "use crate::low::{self, One};\n",
+                               "low/a": "use super::b::B;\n", "low/b": "use super::Low;\n", **files}.items():
+                (tree / f"cli/src/{name}.rs").parent.mkdir(parents=True, exist_ok=True)
+                (tree / f"cli/src/{name}.rs").write_text(text)
+            (tree / "docs").mkdir(exist_ok=True)
+            (tree / "docs/tour.md").write_text("| floor | modules of the command |\n|---|---|\n| 1 | `low` |\n"
+                                               "| 2 | `high` |\n")
+        with_files()
+        self.passes(check, tree)
+        with_files(low="fn one() -> crate::high::High {}\n")
+        self.finds("cli/src: low of floor 1 uses high of floor 2", check, tree)
+        with_files(new="")
+        self.finds("cli/src: new is on no floor of docs/tour.md", check, tree)
+        with_files(**{"low/b": "use crate::{high, low::a};\n"})
+        self.finds("cli/src/low: a circle: a uses b, b uses a", check, tree)
+        with_files(**{"low/b": "#[cfg(test)]\nmod tests {\n    use super::super::a;\n}\n"})
+        self.passes(check, tree)
+
     def test_rust(self):
         self.planted("Diff in", "cli/src/lib.rs", "fn  one() {}\n", lint.lint_rust, "cli")
         with mock.patch.dict(os.environ, HAK_CLI_PROFILE="dev"):

@@ -10,7 +10,7 @@ from base import JOBS, ROOT, python, run
 from packages import need
 
 WORKSPACES = ("cli", "rust", "rust/bench")
-CHECKS = ("layers_test", "layers", "docs_names", "licence", "columns", "walks")
+CHECKS = ("layers_test", "layers", "cli_layers", "docs_names", "licence", "columns", "walks")
 
 
 def files(folders, *suffixes):

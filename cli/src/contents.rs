@@ -12,8 +12,7 @@
 use crate::budget;
 use crate::heap::blocks::{Block, Blocks, Copied};
 use crate::heap::remote::{Area, Remote};
-use crate::profile::symbols::{Demangler, Names as Symbols, Origin};
-use crate::profile::Module;
+use crate::symbols::{Demangler, Module, Names as Symbols, Origin};
 use anyhow::Result;
 use hakmem_base::say;
 use hakmem_base::shown;

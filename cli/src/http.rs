@@ -379,7 +379,8 @@ impl Server {
         }
         if let Some(token) = &self.token {
             let lacks = || Response::text("401 Unauthorized", "the request lacks the token: use the printed address\n");
-            request.path = token.path_behind(&request).ok_or_else(lacks)?.to_string();
+            let authorization = request.header("authorization");
+            request.path = token.path_behind(&request.path, authorization).ok_or_else(lacks)?.to_string();
         }
         Ok(request)
     }

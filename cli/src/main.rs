@@ -3,8 +3,8 @@
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
 //! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell
-//! which code holds it: profile.rs. `metrics` and `serve` are for Prometheus and others that scrape; `run` watches a
-//! program to its end: run.rs, over peak.rs.
+//! which code holds it: profile.rs, with names by symbols.rs. `metrics` and `serve` are for Prometheus and others that
+//! scrape; `run` watches a program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
@@ -28,6 +28,7 @@ mod purge;
 mod run;
 mod save;
 mod serve;
+mod symbols;
 mod token;
 mod top;
 mod view;
@@ -117,8 +118,8 @@ fn one_line(text: &str) -> String {
 }
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|first| first == profile::symbols::CHILD) {
-        profile::symbols::run_child();
+    if std::env::args_os().nth(1).is_some_and(|first| first == symbols::CHILD) {
+        symbols::run_child();
         return ExitCode::SUCCESS;
     }
     let command = match Command::try_parse() {

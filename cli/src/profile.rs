@@ -2,14 +2,13 @@
 //!
 //!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses,
 //!     totals, mapped files. Allocator functions are cut off.
-//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files; jit.rs those of code made at
-//!     run time.
+//!  2. naming.rs names the addresses, with ../symbols.rs.
 //!  3. python.rs puts Python functions where the interpreter's calls are.
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs
 //!     show.
-//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and
-//!     rates.rs for some of its questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
+//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with leak/ for some of its
+//!     questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands
 //! for.
@@ -18,47 +17,29 @@
 mod command;
 mod flame;
 mod gains;
-mod jit;
 mod leak;
 mod learn;
-mod lost;
 mod missing;
+mod naming;
 pub mod page;
 pub mod pprof;
 mod python;
-mod rates;
 pub mod read;
 mod sites;
-mod sparse;
 mod symbolize;
-pub mod symbols;
 pub mod text;
 mod tree;
 
 use crate::budget::{self, Budget};
+use crate::heap::samples::Totals;
+use crate::symbols::{Frame, Module};
 use hakmem_base::shown;
-use serde::{Deserialize, Serialize};
-use std::ops::AddAssign;
+use serde::Serialize;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions, Symbols};
 pub use leak::{leak, LeakOptions};
 pub use learn::{learn, LearnOptions};
-pub use python::{is_word, number as code_number, Code, Codes};
-pub use read::{Sampled, SampledStack};
 pub use symbolize::{symbolize, SymbolizeOptions};
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    pub objects: u64,
-    pub bytes: u64,
-}
-
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
-        self.objects = self.objects.saturating_add(other.objects);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-}
 
 /// What a stack is weighed by. The names are pprof's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -119,32 +100,6 @@ impl Metric {
             say::number(value as f64)
         }
     }
-}
-
-/// A mapped file with code.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Module {
-    pub start: u64,
-    pub end: u64,
-    /// Where in the file `start` is.
-    pub offset: u64,
-    pub path: String,
-    /// In hexadecimal digits; empty: it has none.
-    pub build_id: String,
-}
-
-impl Module {
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Frame {
-    pub function: String,
-    /// Empty: not known.
-    pub file: String,
-    pub line: u64,
 }
 
 /// A place in the code, in the call instruction: a return address less one; 0 for a line of Python.

@@ -7,7 +7,6 @@
 //! 3. Comparing takes the same time wherever two tokens differ.
 // SPDX-License-Identifier: MIT
 
-use crate::http::Request;
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
 use std::fs::File;
@@ -73,14 +72,14 @@ impl Token {
         &self.text
     }
 
-    /// The path that the request asks for; None: it lacks the token.
-    pub fn path_behind<'a>(&self, request: &'a Request) -> Option<&'a str> {
-        let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    /// The path that a request asks for, by its path and its header of that name; None: it lacks the token.
+    pub fn path_behind<'a>(&self, path: &'a str, authorization: Option<&str>) -> Option<&'a str> {
+        let bearer = authorization.and_then(|value| value.strip_prefix("Bearer "));
         if bearer.is_some_and(|given| is_same(given, &self.text)) {
-            return Some(&request.path);
+            return Some(path);
         }
-        let (first, _) = request.path.get(1..)?.split_once('/')?;
-        (self.file.is_none() && is_same(first, &self.text)).then(|| &request.path[1 + first.len()..])
+        let (first, _) = path.get(1..)?.split_once('/')?;
+        (self.file.is_none() && is_same(first, &self.text)).then(|| &path[1 + first.len()..])
     }
 
     /// What the command prints of a server at `host`: where to find `path`.
@@ -132,19 +131,17 @@ mod tests {
     #[test]
     fn a_token_that_stays_is_taken_from_the_header_only() {
         let mut token = Token { text: "0123456789abcdef".into(), file: None };
-        let request =
-            |path: &str, headers: &str| Request::parse(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n")).unwrap();
-        let bearer = request("/metrics", "Authorization: Bearer 0123456789abcdef\r\n");
-        let in_path = request("/0123456789abcdef/metrics", "");
-        assert_eq!(token.path_behind(&bearer), Some("/metrics"));
-        assert_eq!(token.path_behind(&in_path), Some("/metrics"));
+        let bearer = ("/metrics", Some("Bearer 0123456789abcdef"));
+        let in_path = ("/0123456789abcdef/metrics", None);
+        assert_eq!(token.path_behind(bearer.0, bearer.1), Some("/metrics"));
+        assert_eq!(token.path_behind(in_path.0, in_path.1), Some("/metrics"));
         assert_eq!(token.address("h:1", "/metrics"), "http://h:1/0123456789abcdef/metrics");
         for path in ["/metrics", "/0123456789abcdef", "/0123456789abcdee/metrics", "/"] {
-            assert_eq!(token.path_behind(&request(path, "")), None, "{path}");
+            assert_eq!(token.path_behind(path, None), None, "{path}");
         }
         token.file = Some("/etc/token".into());
-        assert_eq!(token.path_behind(&bearer), Some("/metrics"));
-        assert_eq!(token.path_behind(&in_path), None);
+        assert_eq!(token.path_behind(bearer.0, bearer.1), Some("/metrics"));
+        assert_eq!(token.path_behind(in_path.0, in_path.1), None);
         assert!(!token.address("h:1", "/metrics").contains("0123456789abcdef"));
     }
 }

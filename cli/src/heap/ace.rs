@@ -4,7 +4,7 @@
 use super::layout::word;
 use super::model::{Ace, Rated};
 use super::reader::Reader;
-use super::steer;
+use super::rows;
 use anyhow::Result;
 
 const NS_IN_MS: u64 = 1_000_000;
@@ -13,7 +13,7 @@ impl Reader {
     fn preset_names(&self) -> Result<Vec<String>> {
         let count = self.layout.ace.presets as usize;
         let pointers = self.remote.read_vec(self.layout.places.preset_names, count * 8)?;
-        (0..count).map(|preset| steer::table_text(&self.remote, word(&pointers, preset * 8))).collect()
+        (0..count).map(|preset| rows::table_text(&self.remote, word(&pointers, preset * 8))).collect()
     }
 
     pub(super) fn ace(&self) -> Result<Option<Ace>> {

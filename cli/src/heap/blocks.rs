@@ -7,11 +7,12 @@
 //!  3. A block has a number; an address anywhere in a live block leads to it by arithmetic.
 // SPDX-License-Identifier: MIT
 
-use super::layout::word;
+use super::area;
+use super::layout::{word, SizeClass};
 use super::model::Tier;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
-use super::spans::{secure_states, Pooled, Region, SizeClass, SlabFacts};
+use super::spans::{secure_states, Pooled, Region, SlabFacts};
 use anyhow::Result;
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
@@ -80,7 +81,7 @@ impl Copied {
 
     fn read(&self, slot: usize) -> Box<[u8]> {
         let start = self.base + slot as u64 * self.slot_bytes;
-        let is_there = |entry: u64| entry & (Pagemap::PRESENT | Pagemap::SWAPPED) != 0;
+        let is_there = |entry: u64| entry & (area::PRESENT | area::SWAPPED) != 0;
         let parts = pages_where(self.pagemap.as_ref(), start..start + self.slot_bytes, is_there);
         let mut bytes = if parts.is_empty() { Vec::new() } else { vec![0; self.slot_bytes as usize] };
         for part in parts {

@@ -6,8 +6,8 @@
 //!  3. A page of zeroes counts as not resident: a core does not tell.
 // SPDX-License-Identifier: MIT
 
+use super::area::{self, Area};
 use super::patience;
-use super::remote::{Area, Image, Pagemap};
 use crate::budget::{self, Budget};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
@@ -333,13 +333,13 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-impl Image for Core {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+impl Core {
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.read_core(address, bytes) || self.read_file(address, bytes)
     }
 
-    fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
-        let area = |segment: &Segment| {
+    pub fn mappings(&self, with_rss: bool) -> Vec<Area> {
+        let mapping = |segment: &Segment| {
             let mapped = self.mapped(segment.start);
             let mut area = Area {
                 start: segment.start,
@@ -357,7 +357,7 @@ impl Image for Core {
             }
             area
         };
-        let mut areas: Vec<Area> = self.segments.iter().map(area).collect();
+        let mut areas: Vec<Area> = self.segments.iter().map(mapping).collect();
         // gcore leaves segments out of which it writes nothing.
         let is_missing = |mapped: &&Mapped| self.segment(mapped.start).is_none();
         areas.extend(self.files.iter().filter(is_missing).map(|mapped| Area {
@@ -370,10 +370,11 @@ impl Image for Core {
             ..Area::default()
         }));
         areas.sort_by_key(|area| area.start);
-        Ok(areas)
+        areas
     }
 
-    fn pagemap(&self, first: u64, entries: &mut [u8]) -> bool {
+    /// What /proc/PID/pagemap would say of the pages from this one on.
+    pub fn pagemap(&self, first: u64, entries: &mut [u8]) {
         let page = page_bytes();
         entries.fill(0);
         let (start, end) = (first * page, (first + entries.len() as u64 / 8) * page);
@@ -383,15 +384,10 @@ impl Image for Core {
             self.each_page(from, to.saturating_sub(from), |at, bytes| {
                 if !is_zero(bytes) {
                     let entry = (at / page - first) as usize * 8;
-                    entries[entry..entry + 8].copy_from_slice(&(Pagemap::PRESENT | Pagemap::ALONE).to_le_bytes());
+                    entries[entry..entry + 8].copy_from_slice(&(area::PRESENT | area::ALONE).to_le_bytes());
                 }
             });
         }
-        true
-    }
-
-    fn core(&self) -> Option<&Core> {
-        Some(self)
     }
 }
 
@@ -465,7 +461,7 @@ mod tests {
             inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN).unwrap();
             let core = core(&files(100_000, path.to_str().unwrap()), 0).0;
             hakmem_fuzz::bounded(&path.display(), || {
-                assert_eq!(Core::open(core.path()).unwrap().mappings(false).unwrap().len(), 100_001)
+                assert_eq!(Core::open(core.path()).unwrap().mappings(false).len(), 100_001)
             });
             let mut bytes = [0; 4096];
             rustix::io::read(&watch, &mut bytes).unwrap_or(0) / 16
@@ -489,7 +485,7 @@ mod tests {
         hakmem_fuzz::mutations("a core", &sound, 300, |bytes| {
             std::fs::write(file.path(), bytes).unwrap();
             let Ok(core) = Core::open(file.path()) else { return };
-            let mappings = core.mappings(true).unwrap();
+            let mappings = core.mappings(true);
             let mut page = [0; 4096];
             mappings.iter().take(100).for_each(|area| {
                 core.read(area.start, &mut page);
@@ -506,7 +502,7 @@ mod tests {
             }
             std::fs::write(file.path(), bytes).unwrap();
             hakmem_fuzz::bounded(&format_args!("a core, seed {seed}"), || {
-                Core::open(file.path()).map(|core| core.mappings(false).map(|all| all.len())).ok()
+                Core::open(file.path()).map(|core| core.mappings(false).len()).ok()
             });
         });
     }

@@ -31,6 +31,14 @@ const ADDRESS_MAX: u64 = 1 << 57;
 /// SuperSlabs in a row of the table.
 pub const SUPERSLABS_PER_ROW: usize = 64;
 
+/// A size class as the library has it.
+#[derive(Debug, Clone, Copy)]
+pub struct SizeClass {
+    pub block_bytes: u64,
+    pub blocks: u64,
+    pub slots: u64,
+}
+
 /// A field of a struct.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Field {

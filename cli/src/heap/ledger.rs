@@ -1,9 +1,9 @@
 //! The ledgers of a process's heaps (src/ledger.h), summed up by class.
 // SPDX-License-Identifier: MIT
 
-use super::layout::word;
+use super::layout::{word, Layout};
 use super::model::{Class, Tier};
-use super::reader::Reader;
+use super::remote::Remote;
 use anyhow::Result;
 
 #[derive(Clone, Copy, Default)]
@@ -16,32 +16,33 @@ struct Row {
 }
 
 pub struct Ledger<'a> {
-    reader: &'a Reader,
+    layout: &'a Layout,
+    /// The classes that are not large.
+    small: usize,
     rows: Vec<Row>,
 }
 
 impl Ledger<'_> {
-    /// That of the threads that have ended.
-    pub fn read(reader: &Reader) -> Result<Ledger<'_>> {
-        let (facts, heap) = (&reader.layout.table, &reader.layout.heap);
-        let classes = facts.tuned_classes as usize;
-        let rows = (0..classes).map(|class| Row { block_bytes: reader.class_bytes(class), ..Row::default() });
-        let mut ledger = Ledger { reader, rows: rows.collect() };
-        let hits = reader.remote.read_vec(reader.layout.places.ring_hits_ended, heap.ring_classes as usize * 8)?;
+    /// That of the threads that have ended. `block_bytes`: of all classes, of which the first `small` are not large.
+    pub fn read<'a>(remote: &Remote, layout: &'a Layout, block_bytes: &[u64], small: usize) -> Result<Ledger<'a>> {
+        let rows = block_bytes.iter().map(|&block_bytes| Row { block_bytes, ..Row::default() });
+        let mut ledger = Ledger { layout, small, rows: rows.collect() };
+        let (places, heap) = (&layout.places, &layout.heap);
+        let hits = remote.read_vec(places.ring_hits_ended, heap.ring_classes as usize * 8)?;
         let hits = hits.chunks_exact(8).map(|hits| word(hits, 0)).enumerate();
-        ledger.add(&reader.remote.read_vec(reader.layout.places.ledger_ended, classes * heap.row_size as usize)?, hits);
+        ledger.add(&remote.read_vec(places.ledger_ended, block_bytes.len() * heap.row_size as usize)?, hits);
         Ok(ledger)
     }
 
     /// Adds the rows of a heap, and by number what was popped from its rings.
     pub fn add(&mut self, rows: &[u8], hits: impl Iterator<Item = (usize, u64)>) {
-        let facts = &self.reader.layout.heap;
+        let facts = &self.layout.heap;
         for (sum, row) in self.rows.iter_mut().zip(rows.chunks_exact(facts.row_size as usize)) {
             sum.blocks = sum.blocks.wrapping_add(facts.row_blocks.of(row));
             sum.misses = sum.misses.wrapping_add(facts.row_misses.of(row));
         }
         for (ring, hits) in hits {
-            if let Some(sum) = self.rows.get_mut(self.reader.layout.slab.tiny_classes as usize + ring) {
+            if let Some(sum) = self.rows.get_mut(self.layout.slab.tiny_classes as usize + ring) {
                 sum.hits = sum.hits.wrapping_add(hits);
             }
         }
@@ -49,7 +50,7 @@ impl Ledger<'_> {
 
     /// Enters the sums into the class. Large blocks of all sizes are one class.
     pub fn enter(&self, class: &mut Class) {
-        let (small, large) = self.rows.split_at(self.reader.sizes.len().min(self.rows.len()));
+        let (small, large) = self.rows.split_at(self.small.min(self.rows.len()));
         let row = small.iter().find(|row| row.block_bytes == class.block_bytes);
         match (class.tier, row) {
             (Tier::Tiny, Some(row)) => (class.allocations, class.misses) = (row.blocks, row.misses),

@@ -9,7 +9,7 @@
 //!     back less.
 // SPDX-License-Identifier: MIT
 
-use super::spans::SizeClass;
+use super::layout::SizeClass;
 
 /// The pages that the library meshes.
 pub const PAGE_BYTES: u64 = 4096;

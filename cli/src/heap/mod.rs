@@ -5,8 +5,8 @@
 //!  3. reader.rs takes a `Snapshot` (model.rs): all slab records in bulk, with the kernel's word on which pages are
 //!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by
 //!     rest.rs. meshing.rs estimates what slabs could share.
-//!  4. steer.rs sets options and asks for a purge, by one word each.
-//!     tuned.rs does so with tunables; ace.rs says how presets are rated.
+//!  4. steer.rs sets options and asks for a purge, by one word each; tuned.rs sets tunables, ace.rs says how presets
+//!     are rated. rows.rs has the library's tables of options.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
 //!  6. target.rs is what the commands see. It limits the time of each question (patience.rs). named.rs finds the
 //!     process that a PID or a name on the command line means, or the core file (core.rs), which is read as the process
@@ -21,6 +21,7 @@
 
 mod ace;
 pub mod advice;
+pub mod area;
 pub mod blocks;
 pub mod core;
 pub mod finding;
@@ -39,6 +40,7 @@ mod reader;
 pub mod remote;
 pub mod residency;
 pub mod rest;
+pub mod rows;
 pub mod samples;
 pub mod spans;
 pub mod steer;

@@ -11,10 +11,11 @@
 //! The process stands still while roots and heap are copied, or, where memory lacks for that, until the end.
 // SPDX-License-Identifier: MIT
 
+use super::area::{self, Area};
 use super::blocks::{pages_where, Bits, Block, Blocks, Copied};
 use super::patience;
 use super::reader::Reader;
-use super::remote::{Area, Pagemap, Remote};
+use super::remote::Remote;
 use super::stopped::Stopped;
 use anyhow::Result;
 use std::ops::Range;
@@ -151,8 +152,8 @@ fn is_root(area: &Area) -> bool {
 
 /// A page that was written: one that no file has, or one in shared memory.
 fn is_written(area: &Area, entry: u64) -> bool {
-    let is_there = entry & (Pagemap::PRESENT | Pagemap::SWAPPED) != 0;
-    is_there && (entry & Pagemap::OF_A_FILE == 0 || area.access.starts_with("rw-s"))
+    let is_there = entry & (area::PRESENT | area::SWAPPED) != 0;
+    is_there && (entry & area::OF_A_FILE == 0 || area.access.starts_with("rw-s"))
 }
 
 impl Reader {

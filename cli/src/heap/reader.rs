@@ -5,13 +5,13 @@
 // SPDX-License-Identifier: MIT
 
 use super::core::Core;
-use super::layout::{text, word, Layout, SUPERSLABS_PER_ROW};
+use super::layout::{text, word, Layout, SizeClass, SUPERSLABS_PER_ROW};
 use super::ledger::Ledger;
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
-use super::spans::{Census, Pooled, Region, Share, SizeClass};
-use super::{finding, patience, rest, steer};
+use super::spans::{Census, Pooled, Region, Share};
+use super::{finding, patience, rest, rows};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::proc::{self, Pid};
 use std::collections::{HashMap, HashSet};
@@ -54,8 +54,8 @@ pub(super) struct Reader {
     pub(super) sizes: Vec<SizeClass>,
     /// Names and help.
     counters: Vec<(String, String)>,
-    pub(super) options: Vec<steer::OptionEntry>,
-    pub(super) tunables: Vec<steer::OptionEntry>,
+    pub(super) options: Vec<rows::OptionEntry>,
+    pub(super) tunables: Vec<rows::OptionEntry>,
     /// File that the library is in.
     pub file: String,
 }
@@ -126,8 +126,8 @@ impl Reader {
         let mut reader = Reader {
             sizes: sizes(&remote, &layout)?,
             counters: Vec::new(),
-            options: steer::entries(&remote, &layout, places.option_table, facts.options)?,
-            tunables: steer::entries(&remote, &layout, places.tunable_table, facts.tunables + facts.class_tunables)?,
+            options: rows::entries(&remote, &layout, places.option_table, facts.options)?,
+            tunables: rows::entries(&remote, &layout, places.tunable_table, facts.tunables + facts.class_tunables)?,
             file: found.file.clone(),
             remote,
             layout,
@@ -153,7 +153,7 @@ impl Reader {
     fn counter_names(&self) -> Result<Vec<(String, String)>> {
         let texts = |place: u64| -> Result<Vec<String>> {
             let pointers = self.remote.read_vec(place, self.layout.heap.counter_count as usize * 8)?;
-            let text = |i: usize| steer::table_text(&self.remote, word(&pointers, i * 8));
+            let text = |i: usize| rows::table_text(&self.remote, word(&pointers, i * 8));
             (0..self.layout.heap.counter_count as usize).map(text).collect()
         };
         let places = &self.layout.places;
@@ -395,7 +395,9 @@ impl Reader {
         };
         let residency = Residency::read(&self.remote, &wanted)?;
         let (mut numbers, mut counters) = (HashMap::new(), vec![0; self.counters.len()]);
-        let mut ledger = Ledger::read(self)?;
+        let classes = 0..self.layout.table.tuned_classes as usize;
+        let block_bytes: Vec<u64> = classes.map(|class| self.class_bytes(class)).collect();
+        let mut ledger = Ledger::read(&self.remote, &self.layout, &block_bytes, self.sizes.len())?;
         self.each_heap(|address, heap| {
             numbers.insert(address, self.layout.heap.number.of(heap) as u32);
             self.add_counters(&mut counters, heap);

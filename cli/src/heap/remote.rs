@@ -7,6 +7,7 @@
 //! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 // SPDX-License-Identifier: MIT
 
+pub use super::area::Area;
 use super::core::Core;
 use super::patience;
 use anyhow::{ensure, Result};
@@ -91,6 +92,25 @@ pub trait Image: Sync {
     }
 }
 
+impl Image for Core {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        Core::read(self, address, bytes)
+    }
+
+    fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
+        Ok(Core::mappings(self, with_rss))
+    }
+
+    fn pagemap(&self, first: u64, entries: &mut [u8]) -> bool {
+        Core::pagemap(self, first, entries);
+        true
+    }
+
+    fn core(&self) -> Option<&Core> {
+        Some(self)
+    }
+}
+
 /// What the kernel says of the pages of a process.
 pub enum Pagemap {
     File(File),
@@ -98,12 +118,6 @@ pub enum Pagemap {
 }
 
 impl Pagemap {
-    pub const PRESENT: u64 = 1 << 63;
-    pub const SWAPPED: u64 = 1 << 62;
-    /// A file's page, or shared memory.
-    pub const OF_A_FILE: u64 = 1 << 61;
-    pub const ALONE: u64 = 1 << 56;
-
     /// Eight bytes for each page from this one on. False: the kernel does not tell.
     pub fn read(&self, first: u64, entries: &mut [u8]) -> bool {
         match self {
@@ -406,48 +420,6 @@ fn why_forbidden(own: u32, user: u32, scope: &str) -> String {
 }
 
 // ---- mappings ----
-
-/// A line of maps, or an entry of smaps.
-#[derive(Debug, Clone, Default)]
-pub struct Area {
-    pub start: u64,
-    pub end: u64,
-    /// "rw-p"
-    pub access: String,
-    pub offset: u64,
-    pub inode: u64,
-    /// Path, "[stack]" and the like, or nothing.
-    pub name: String,
-    pub rss: u64,
-    /// How much of `rss` is in huge pages.
-    pub huge: u64,
-}
-
-impl Area {
-    fn parse(line: &str) -> Option<Area> {
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        let (start, end, access) = (hex(start)?, hex(end)?, words.next()?.to_string());
-        if start > end {
-            return None;
-        }
-        let (offset, _device) = (hex(words.next()?)?, words.next()?);
-        let inode = words.next()?.parse().ok()?;
-        let name = words.next().unwrap_or_default().trim_start().to_string();
-        Some(Area { start, end, access, offset, inode, name, rss: 0, huge: 0 })
-    }
-
-    pub fn is_anonymous(&self) -> bool {
-        self.inode == 0 && (self.name.is_empty() || self.name.starts_with("[anon:"))
-    }
-
-    /// Without directories, and without the mark of a file that is no longer there.
-    pub fn file_name(&self) -> Option<&str> {
-        let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
-        path.starts_with('/').then(|| path.rsplit('/').next().unwrap_or(path))
-    }
-}
 
 /// The mappings in the text of maps or smaps. Fails where they take too much memory.
 pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {

@@ -6,8 +6,8 @@
 //! 2. Without pagemap (some containers) the slots that the pool calls resident share what smaps says.
 // SPDX-License-Identifier: MIT
 
-use super::patience;
 use super::remote::{Pagemap, Remote};
+use super::{area, patience};
 use anyhow::Result;
 use hakmem_base::proc;
 
@@ -100,11 +100,11 @@ impl Residency {
         let mut any = false;
         for (i, entry) in entries.chunks_exact(8).enumerate() {
             let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
-            if entry & Pagemap::PRESENT != 0 {
+            if entry & area::PRESENT != 0 {
                 any = true;
                 pages.present[i / 64] |= 1 << (i % 64);
                 let slot = (i * self.slots / count).min(31);
-                *(if entry & Pagemap::ALONE != 0 { &mut pages.alone[slot] } else { &mut pages.shared[slot] }) += 1;
+                *(if entry & area::ALONE != 0 { &mut pages.alone[slot] } else { &mut pages.shared[slot] }) += 1;
             }
         }
         any.then_some(pages)

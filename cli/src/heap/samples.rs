@@ -4,11 +4,12 @@
 
 use super::layout::{text, Field, ProfileFacts};
 use super::reader::Reader;
+use super::remote::Area;
 use crate::budget::{self, Budget};
-use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
-use std::collections::BTreeSet;
-use std::ops::Range;
+use serde::Serialize;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::{AddAssign, Range};
 
 /// Records read by one call.
 const CHUNK: u64 = 256;
@@ -16,6 +17,109 @@ const CHUNK: u64 = 256;
 const SAMPLES_MAX: u64 = 1 << 20;
 /// Of the texts of one Python function.
 const CODE_TEXT_MAX: usize = 64 << 10;
+
+/// In a word: it is a frame, it is the last of one loop; then the number of its code, and its instruction.
+pub const FRAME: u64 = 1 << 63;
+pub const ENTRY: u64 = 1 << 62;
+pub const NUMBER_SHIFT: u32 = 32;
+const NUMBER_MASK: u64 = 0xffff;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.objects = self.objects.saturating_add(other.objects);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// The library's tables (src/observe/profile.h).
+#[derive(Debug, Default, Clone)]
+pub struct Sampled {
+    /// Mean bytes between samples; 0: there are none any more.
+    pub interval: u64,
+    /// Samples that found no place in the tables.
+    pub dropped: u64,
+    pub stacks: Vec<SampledStack>,
+    /// Of Python's frames.
+    pub codes: Codes,
+    pub areas: Vec<Area>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SampledStack {
+    /// In the library's table; 0 if it comes from a file.
+    pub number: u64,
+    /// Objects are in parts of one.
+    pub allocated: Totals,
+    pub freed: Totals,
+    /// Live when the program held most.
+    pub peak: Totals,
+    /// Samples that lived less than 1, 2, 4, … ms.
+    pub lifetimes: Vec<u64>,
+    /// Return addresses, the inmost first; then words of Python's frames, likewise.
+    pub callers: Vec<u64>,
+    /// The name of the arena that has the blocks.
+    pub arena: String,
+}
+
+impl Sampled {
+    /// What the stacks did since an earlier reading.
+    pub fn since(mut self, first: &Sampled) -> Sampled {
+        let before: HashMap<u64, &SampledStack> = first.stacks.iter().map(|stack| (stack.number, stack)).collect();
+        self.dropped = self.dropped.saturating_sub(first.dropped);
+        for stack in &mut self.stacks {
+            let Some(before) = before.get(&stack.number) else { continue };
+            for (sum, less) in [(&mut stack.allocated, before.allocated), (&mut stack.freed, before.freed)] {
+                sum.bytes = sum.bytes.saturating_sub(less.bytes);
+                sum.objects = sum.objects.saturating_sub(less.objects);
+            }
+            for (count, less) in stack.lifetimes.iter_mut().zip(&before.lifetimes) {
+                *count = count.saturating_sub(*less);
+            }
+        }
+        self
+    }
+}
+
+// ---- Python's frames ----
+
+/// What was noted of a code.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Code {
+    /// Of the interpreter's version, 3.x.
+    pub minor: u64,
+    pub first_line: u64,
+    pub name: String,
+    pub file: String,
+    /// In the interpreter's own form, which depends on the version.
+    pub lines: Vec<u8>,
+}
+
+/// By number.
+pub type Codes = HashMap<u64, Code>;
+
+pub fn is_word(caller: u64) -> bool {
+    caller & FRAME != 0
+}
+
+/// The number of the word's code.
+pub fn code_number(word: u64) -> u64 {
+    word >> NUMBER_SHIFT & NUMBER_MASK
+}
+
+impl Code {
+    /// Of its texts.
+    pub fn bytes(&self) -> usize {
+        self.name.len() + self.file.len() + self.lines.len()
+    }
+}
+
+// ---- reading ----
 
 fn totals(facts: &ProfileFacts, record: &[u8], at: Field) -> Totals {
     let total = at.slice(record);

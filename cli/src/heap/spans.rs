@@ -9,8 +9,8 @@
 //!     (meshing.rs).
 // SPDX-License-Identifier: MIT
 
-use super::layout::LazyFacts;
 pub use super::layout::SlabFacts;
+use super::layout::{LazyFacts, SizeClass};
 use super::meshing::{self, Meshed};
 use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};
 use super::remote::Remote;
@@ -24,14 +24,6 @@ const LISTS_READ: usize = 32;
 const CHUNK: usize = 256;
 /// Bytes that a slab of secure mode has in each line of its SuperSlab's row: `struct secure_span`, or 64 states.
 const SECURE_PART: usize = 128;
-
-/// A size class as the library has it.
-#[derive(Debug, Clone, Copy)]
-pub struct SizeClass {
-    pub block_bytes: u64,
-    pub blocks: u64,
-    pub slots: u64,
-}
 
 /// Where the region lies at the moment.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 
 use super::model::OptionValue;
 use super::reader::Reader;
-use super::steer::{parse_number, OptionEntry};
+use super::rows::{parse_number, OptionEntry};
 use anyhow::{ensure, Context, Result};
 use std::ops::Range;
 

@@ -6,7 +6,7 @@
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
 use crate::heap::named::{process_or_file, NamedOwn};
-use crate::heap::steer::parse_number;
+use crate::heap::rows::parse_number;
 use anyhow::{bail, ensure, Context, Result};
 use hakmem_base::files;
 use hakmem_base::print;

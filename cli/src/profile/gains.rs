@@ -9,7 +9,7 @@
 //! Rings get no line: in no program did smaller ones make the process smaller (docs/experiments.md).
 // SPDX-License-Identifier: MIT
 
-use crate::heap::steer::parse_number;
+use crate::heap::rows::parse_number;
 use crate::heap::{Ace, Class, OptionValue, Snapshot, Tier};
 use hakmem_base::say;
 

@@ -8,13 +8,18 @@
 //!  4. The growth of the whole heap is known exactly. It shows which sites only replace older blocks.
 // SPDX-License-Identifier: MIT
 
+mod lost;
+mod rates;
+mod sparse;
+
 use super::command::{interval, Symbols};
 use super::text::{calls_and_callers, named, share, table};
-use super::{rates, read, sites, Frame, Profile, Sampled, SampledStack};
+use super::{read, sites, Profile};
 use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::remote::Remote;
-use crate::heap::samples::Birth;
+use crate::heap::samples::{Birth, Sampled, SampledStack};
 use crate::heap::Target;
+use crate::symbols::Frame;
 use anyhow::{bail, ensure, Result};
 use hakmem_base::print;
 use hakmem_base::say;
@@ -68,10 +73,10 @@ pub struct LeakOptions {
 
 pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
     if options.unreachable {
-        return super::lost::command(options);
+        return lost::command(options);
     }
     if let Some(percent) = options.sparse {
-        return super::sparse::command(options, percent);
+        return sparse::command(options, percent);
     }
     let Subject::Process(pid) = options.subject else {
         bail!("a core file does not grow: --unreachable, or --sparse, can be asked of it");

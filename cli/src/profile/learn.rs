@@ -15,13 +15,13 @@
 
 use super::command::{interval, Symbols};
 use super::gains::Seen;
-use super::read::{self, Sampled};
-use super::symbols::{Linked, Origin};
+use super::read;
 use super::{Place, Profile, Stack};
 use crate::heap::named::Named;
-use crate::heap::samples::Birth;
+use crate::heap::samples::{Birth, Sampled};
 use crate::heap::Target;
 use crate::peak;
+use crate::symbols::{Linked, Origin};
 use anyhow::{bail, ensure, Context, Result};
 use hakmem_base::proc::{self, Pid, Process};
 use hakmem_base::{files, preload, print, say, scratch, shown, signals};
@@ -491,7 +491,8 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Lifetime, Totals};
+    use crate::heap::samples::Totals;
+    use crate::profile::Lifetime;
 
     fn chain(frames: &[&str], short: u32, long: u32) -> Chain {
         let site = |name: &&str| Site { place: format!("{name}+0x1"), name: name.to_string() };

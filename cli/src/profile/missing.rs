@@ -1,7 +1,8 @@
 //! What a profile lacks, and how to get it: debug information of libraries, and names of code made at run time.
 // SPDX-License-Identifier: MIT
 
-use super::{sites, symbols, Metric, Module, Profile};
+use super::{sites, Metric, Profile};
+use crate::symbols::{self, Module};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -73,7 +74,9 @@ fn advice_for(profile: &Profile, lists: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Frame, Place, Stack, Totals};
+    use crate::heap::samples::Totals;
+    use crate::profile::{Place, Stack};
+    use crate::symbols::Frame;
 
     #[test]
     fn what_is_lacking_is_said_once() {

@@ -7,42 +7,13 @@
 // SPDX-License-Identifier: MIT
 
 use super::{Frame, Profile};
-use std::collections::HashMap;
+use crate::heap::samples::{code_number, is_word, Code, Codes, ENTRY};
 
-/// In a word: it is a frame, it is the last of one loop; then the number of its code, and its instruction.
-const FRAME: u64 = 1 << 63;
-const ENTRY: u64 = 1 << 62;
-const NUMBER_SHIFT: u32 = 32;
-const NUMBER_MASK: u64 = 0xffff;
 const LOOP: &str = "_PyEval_EvalFrameDefault";
-
-/// What was noted of a code.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub struct Code {
-    /// Of the interpreter's version, 3.x.
-    pub minor: u64,
-    pub first_line: u64,
-    pub name: String,
-    pub file: String,
-    /// In the interpreter's own form, which depends on the version.
-    pub lines: Vec<u8>,
-}
-
-/// By number.
-pub type Codes = HashMap<u64, Code>;
-
-pub fn is_word(caller: u64) -> bool {
-    caller & FRAME != 0
-}
-
-/// The number of the word's code.
-pub fn number(word: u64) -> u64 {
-    word >> NUMBER_SHIFT & NUMBER_MASK
-}
 
 pub fn frame(word: u64, codes: &Codes) -> Frame {
     let instruction = word & u64::from(u32::MAX);
-    match codes.get(&number(word)) {
+    match codes.get(&code_number(word)) {
         Some(code) => Frame { function: code.name.clone(), file: code.file.clone(), line: code.line(instruction) },
         None => Frame { function: "(a Python function)".into(), file: String::new(), line: 0 },
     }
@@ -74,11 +45,6 @@ fn signed_varint(bytes: &mut impl Iterator<Item = u8>) -> i64 {
 }
 
 impl Code {
-    /// Of its texts.
-    pub fn bytes(&self) -> usize {
-        self.name.len() + self.file.len() + self.lines.len()
-    }
-
     /// The line of an instruction, which has two bytes; 0: none.
     fn line(&self, instruction: u64) -> u64 {
         let first = self.first_line as i64;
@@ -213,6 +179,7 @@ pub fn merge(profile: &mut Profile) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::samples::{FRAME, NUMBER_SHIFT};
     use crate::profile::{Place, Stack};
 
     fn code(minor: u64, lines: &[u8]) -> Code {

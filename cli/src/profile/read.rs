@@ -6,12 +6,12 @@
 //! frames are called, and the process's mappings. So the program needs to know no names.
 // SPDX-License-Identifier: MIT
 
-use super::python::{self, Code, Codes};
-use super::symbols::{self, Origin};
-use super::{jit, missing, pprof, sites, Lifetime, Module, Place, Profile, Stack, Totals};
+use super::{missing, naming, pprof, python, sites, Lifetime, Place, Profile, Stack};
 use crate::budget::{self, Budget};
 use crate::heap::remote::{areas, Area, Remote};
+use crate::heap::samples::{is_word, Code, Codes, Sampled, SampledStack, Totals};
 use crate::heap::{patience, Target};
+use crate::symbols::{Module, Origin};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
 use hakmem_base::proc::Pid;
@@ -35,55 +35,6 @@ const CALL_BYTES: u64 = size_of::<Place>() as u64 + 56;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 pub const OBJECT: u64 = 65536;
-
-/// The library's tables (src/observe/profile.h).
-#[derive(Debug, Default, Clone)]
-pub struct Sampled {
-    /// Mean bytes between samples; 0: there are none any more.
-    pub interval: u64,
-    /// Samples that found no place in the tables.
-    pub dropped: u64,
-    pub stacks: Vec<SampledStack>,
-    /// Of Python's frames.
-    pub codes: Codes,
-    pub areas: Vec<Area>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct SampledStack {
-    /// In the library's table; 0 if it comes from a file.
-    pub number: u64,
-    /// Objects are in parts of one.
-    pub allocated: Totals,
-    pub freed: Totals,
-    /// Live when the program held most.
-    pub peak: Totals,
-    /// Samples that lived less than 1, 2, 4, … ms.
-    pub lifetimes: Vec<u64>,
-    /// Return addresses, the inmost first; then words of Python's frames, likewise.
-    pub callers: Vec<u64>,
-    /// The name of the arena that has the blocks.
-    pub arena: String,
-}
-
-impl Sampled {
-    /// What the stacks did since an earlier reading.
-    pub fn since(mut self, first: &Sampled) -> Sampled {
-        let before: HashMap<u64, &SampledStack> = first.stacks.iter().map(|stack| (stack.number, stack)).collect();
-        self.dropped = self.dropped.saturating_sub(first.dropped);
-        for stack in &mut self.stacks {
-            let Some(before) = before.get(&stack.number) else { continue };
-            for (sum, less) in [(&mut stack.allocated, before.allocated), (&mut stack.freed, before.freed)] {
-                sum.bytes = sum.bytes.saturating_sub(less.bytes);
-                sum.objects = sum.objects.saturating_sub(less.objects);
-            }
-            for (count, less) in stack.lifetimes.iter_mut().zip(&before.lifetimes) {
-                *count = count.saturating_sub(*less);
-            }
-        }
-        self
-    }
-}
 
 // ---- from the tables to a profile ----
 
@@ -150,7 +101,7 @@ fn profile_of(sampled: Sampled) -> Profile {
     let mut left = Budget::new(budget::PROGRAM);
     for stack in sampled.stacks {
         let mut place = |&caller: &u64| {
-            if python::is_word(caller) {
+            if is_word(caller) {
                 return *known.entry(caller).or_insert_with(|| {
                     let mut frame = python::frame(caller, &sampled.codes);
                     if !left.has(frame.function.len() + frame.file.len()) {
@@ -264,9 +215,9 @@ fn named(profile: Profile, remote: Remote, areas: Vec<Area>, directories: &[Path
     let work = move || {
         let mut profile = profile;
         let origin = Origin::of(&remote, &areas, &directories);
-        symbols::name(&mut profile, &origin, &|_| true);
+        naming::from_files(&mut profile, &origin, &|_| true);
         let files = code_files(&origin, &remote, &areas);
-        jit::name(&mut profile, &origin, &files);
+        naming::from_dumps(&mut profile, &origin, &files);
         Ok(profile)
     };
     patience::within(pid, NAMING, work).unwrap_or_else(|error| {
@@ -376,7 +327,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
         profile.shorten();
-        symbols::name(&mut profile, &Origin::of_machine(directories), &|_| true);
+        naming::from_files(&mut profile, &Origin::of_machine(directories), &|_| true);
         missing::advise(&mut profile);
         return Ok(profile);
     }
@@ -411,7 +362,7 @@ fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, 
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
     profile.time_ns = now_ns(written);
     let origin = Origin::of_machine(directories);
-    symbols::name(&mut profile, &origin, &|one| !changed_since(one, written));
+    naming::from_files(&mut profile, &origin, &|one| !changed_since(one, written));
     let map = origin.beside(Path::new(&format!("/tmp/perf-{}.map", profile.pid)));
     let owner = fs::metadata(path).map(|data| data.uid()).ok();
     let of_this_process = |file: &File| {
@@ -419,7 +370,7 @@ fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, 
         let is_before = |data: &Metadata| data.modified().is_ok_and(|at| at < written + ENDING);
         data.is_some_and(|data| Some(data.uid()) == owner && is_before(&data))
     };
-    jit::name(&mut profile, &origin, map.filter(of_this_process).as_slice());
+    naming::from_dumps(&mut profile, &origin, map.filter(of_this_process).as_slice());
     Ok((profile, written))
 }
 

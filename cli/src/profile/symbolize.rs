@@ -7,9 +7,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
-use super::symbols::{Names, Origin};
-use super::Frame;
 use crate::budget;
+use crate::symbols::{Frame, Names, Origin};
 use anyhow::{Context, Result};
 use hakmem_base::print;
 use hakmem_base::shown;

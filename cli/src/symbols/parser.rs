@@ -11,7 +11,7 @@
 //! read.
 // SPDX-License-Identifier: MIT
 
-use super::super::Frame;
+use super::Frame;
 use crate::budget::{self, Budget};
 use addr2line::gimli::{self, DwLang, EndianSlice, RunTimeEndian};
 use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};

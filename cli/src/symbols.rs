@@ -9,15 +9,15 @@
 // SPDX-License-Identifier: MIT
 
 mod child;
+mod jit;
 mod origin;
 mod parser;
 
-use super::{Frame, Module, Profile};
-use crate::budget::{self, Budget};
+use crate::budget;
 use child::{Answer, Child, Question};
 use hakmem_base::files;
 use parser::{About, Segments};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,50 +27,38 @@ pub use child::{run as run_child, ARGUMENT as CHILD};
 pub use origin::Origin;
 pub use parser::Variable;
 
+/// A mapped file with code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Module {
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file `start` is.
+    pub offset: u64,
+    pub path: String,
+    /// In hexadecimal digits; empty: it has none.
+    pub build_id: String,
+}
+
+impl Module {
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    pub function: String,
+    /// Empty: not known.
+    pub file: String,
+    pub line: u64,
+}
+
 /// Where servers with debug files are, as all tools know it.
 pub const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
 /// The largest file with symbols that is read.
 const FILE_MAX: u64 = 2 << 30;
 /// Addresses in one question.
 const QUESTION: usize = 1 << 16;
-
-/// Names what has no name yet, in modules whose files are as they were.
-pub fn name(profile: &mut Profile, origin: &Origin, is_as_it_was: &dyn Fn(&Module) -> bool) {
-    let mut wanted = BTreeMap::<usize, Vec<usize>>::new();
-    for (at, place) in profile.places.iter().enumerate().filter(|(_, place)| place.frames.is_empty()) {
-        if let Some(module) = place.module {
-            wanted.entry(module).or_default().push(at);
-        }
-    }
-    let mut left = Budget::new(budget::PROGRAM);
-    for (number, places) in wanted {
-        let module = &profile.modules[number];
-        let Some(mut names) = Some(module).filter(|one| is_as_it_was(one)).and_then(|one| Names::open(origin, one))
-        else {
-            continue;
-        };
-        if !module.build_id.is_empty() && module.build_id != names.linked.build_id {
-            profile.notes.push(format!("{} is not the file that was mapped (another build id)", module.path));
-            continue;
-        }
-        let address = |place: &usize| profile.places[*place].address;
-        let offset = |place: &usize| address(place).wrapping_sub(module.start).wrapping_add(module.offset);
-        let linked: Vec<(usize, u64)> =
-            places.iter().filter_map(|place| Some((*place, names.linked.linked(offset(place))?))).collect();
-        let addresses: Vec<u64> = linked.iter().map(|one| one.1).collect();
-        for ((place, _), frames) in linked.iter().zip(names.at(origin, &addresses)) {
-            let bytes: usize = frames.iter().map(|frame| frame.function.len() + frame.file.len()).sum();
-            if left.have(frames.len() as u64, bytes as u64) {
-                profile.places[*place].frames = frames;
-            }
-        }
-        if names.child.has_failed() {
-            profile.notes.push(format!("{} cannot be read for names: they take too much", module.path));
-        }
-        profile.modules[number].build_id = names.linked.build_id;
-    }
-    profile.notes.extend(origin.obstacle().map(|why| format!("names are missing: {why}")));
-}
 
 /// Names of code that was made at run time, from what is in these files, by the number of an address.
 pub fn code(origin: &Origin, file: &File, addresses: &[u64]) -> Vec<(usize, Frame)> {
@@ -103,7 +91,7 @@ impl Demangler {
 
 /// What the files of one module say.
 pub struct Names {
-    linked: Linked,
+    pub linked: Linked,
     child: Child,
 }
 
@@ -217,6 +205,11 @@ impl Linked {
 }
 
 impl Names {
+    /// Did the file take too much of the child?
+    pub fn have_failed(&self) -> bool {
+        self.child.has_failed()
+    }
+
     /// The functions of a module.
     pub fn open(origin: &Origin, module: &Module) -> Option<Names> {
         Names::of_file(origin, &origin.module(module)?, Path::new(&module.path), Question::Functions)

@@ -2,12 +2,13 @@
 //! line.
 // SPDX-License-Identifier: MIT
 
-use super::leak::{now_ms, LeakOptions};
-use super::text::{callers, named, table};
-use super::{read, sites, Frame, Totals};
+use super::{now_ms, read, sites, LeakOptions};
 use crate::contents::{Contents, Tally};
 use crate::heap::reach::{Lost, Search};
+use crate::heap::samples::Totals;
 use crate::heap::{patience, Target};
+use crate::profile::text::{callers, named, table};
+use crate::symbols::Frame;
 use anyhow::Result;
 use hakmem_base::print;
 use hakmem_base::say;

@@ -11,8 +11,8 @@
 //! There is a child for each file of symbols: what one of them does to its reader leaves the others' names alone.
 // SPDX-License-Identifier: MIT
 
-use super::super::{jit, Frame};
 use super::parser::{self, About, Files, Variable};
+use super::{jit, Frame};
 use crate::budget::{self, Budget};
 use anyhow::{bail, ensure, Context, Result};
 use memmap2::Mmap;

@@ -10,7 +10,7 @@
 //!     files have in common is read from those directories alone.
 // SPDX-License-Identifier: MIT
 
-use super::super::Module;
+use super::Module;
 use crate::budget;
 use crate::heap::core::Core;
 use crate::heap::remote::{Area, Remote};

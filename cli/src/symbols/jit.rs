@@ -2,19 +2,15 @@
 //! /tmp/perf-PID.map (node --perf-basic-prof, python -X perf, Java's perf-map-agent, .NET's PerfMapEnabled) and
 //! jit-PID.dump (node --perf-prof), whose format is that of Linux's tools/perf/Documentation/jitdump-specification.txt.
 //!
-//! `names` runs in the child that names frames (symbols/child.rs), as a process writes these files as it likes.
+//! `names` runs in the child that names frames (child.rs), as a process writes these files as it likes.
 //!
 //! Memory of code is used again: of several names for an address the last one counts.
 // SPDX-License-Identifier: MIT
 
-use super::symbols::{self, Origin};
-use super::{Frame, Profile};
+use super::Frame;
 use crate::budget::{self, Budget};
 use std::collections::HashMap;
-use std::fs::File;
 
-/// The largest file that is read.
-const FILE_MAX: u64 = 256 << 20;
 const DUMP_MAGIC: &[u8] = b"DTiJ";
 
 /// Places without a name, by address, and what they are called.
@@ -148,27 +144,9 @@ pub fn names(bytes: &[u8], addresses: &[u64]) -> Vec<(usize, Frame)> {
     unnamed.frames.into_iter().filter(|(_, frame)| left.has(frame.function.len() + frame.file.len())).collect()
 }
 
-/// Names what has no name yet. Files that cannot be read say nothing.
-pub fn name(profile: &mut Profile, origin: &Origin, files: &[File]) {
-    let places = profile.places.iter().enumerate().filter(|(_, place)| place.frames.is_empty());
-    let mut places: Vec<(u64, usize)> = places.map(|(at, place)| (place.address, at)).collect();
-    places.sort();
-    if places.is_empty() {
-        return;
-    }
-    let addresses: Vec<u64> = places.iter().map(|one| one.0).collect();
-    for file in files.iter().filter(|file| file.metadata().is_ok_and(|data| data.len() <= FILE_MAX)) {
-        for (number, frame) in symbols::code(origin, file, &addresses) {
-            let Some(place) = places.get(number).map(|one| &mut profile.places[one.1]) else { continue };
-            (place.module, place.frames) = (None, vec![frame]);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Place;
 
     fn unnamed(addresses: &[u64]) -> Unnamed {
         Unnamed {
@@ -250,18 +228,5 @@ mod tests {
         };
         hakmem_fuzz::mutations("a dump", &a_dump(), 1000, look);
         hakmem_fuzz::mutations("a map", b"1000 100 JS:*a /a.js:1:1\n1010 ffff py::a:b\n", 1000, look);
-    }
-
-    #[test]
-    fn only_places_without_a_name_are_named() {
-        let mut file = tempfile::tempfile().unwrap();
-        std::io::Write::write_all(&mut file, b"1000 100 made\n").unwrap();
-        let known = vec![Frame { function: "known".into(), file: String::new(), line: 0 }];
-        let places = [(0x1000, known), (0x1001, vec![])];
-        let places = places.map(|(address, frames)| Place { address, module: Some(0), frames }).to_vec();
-        let mut profile = Profile { places, ..Profile::default() };
-        name(&mut profile, &Origin::of_machine(&[]), &[tempfile::tempfile().unwrap(), file]);
-        assert_eq!(profile.places[0].frames[0].function, "known");
-        assert_eq!((profile.places[1].frames[0].function.as_str(), profile.places[1].module), ("made", None));
     }
 }

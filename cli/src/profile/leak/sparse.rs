@@ -8,12 +8,12 @@
 //!     is the share of all live blocks of the class.
 // SPDX-License-Identifier: MIT
 
-use super::leak::{now_ms, LeakOptions};
-use super::text::{callers, named, table};
-use super::{read, sites, Frame};
+use super::{now_ms, read, sites, LeakOptions};
 use crate::contents::{Contents, Tally};
 use crate::heap::samples::Birth;
 use crate::heap::{patience, Snapshot, State, Target, Tier};
+use crate::profile::text::{callers, named, table};
+use crate::symbols::Frame;
 use anyhow::Result;
 use hakmem_base::print;
 use hakmem_base::say;

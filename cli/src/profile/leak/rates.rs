@@ -4,10 +4,12 @@
 //! freed after lifetimes that the library counts: those below a millisecond are temporary blocks.
 // SPDX-License-Identifier: MIT
 
-use super::leak::{LeakOptions, Watched};
-use super::text::{callers, named, share, table, typical_lifetime};
-use super::{add_lifetimes, read, sites, Frame, Lifetime, Profile, Totals};
+use super::{read, sites, LeakOptions, Profile, Watched};
 use crate::heap::remote::Remote;
+use crate::heap::samples::Totals;
+use crate::profile::text::{callers, named, share, table, typical_lifetime};
+use crate::profile::{add_lifetimes, Lifetime};
+use crate::symbols::Frame;
 use hakmem_base::say;
 use hakmem_base::table::Style;
 use serde::Serialize;
@@ -105,8 +107,8 @@ pub fn text(rates: &Rates, top: usize, style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sampled, SampledStack};
     use super::*;
+    use crate::heap::samples::{Sampled, SampledStack};
 
     /// Else what was allocated before anybody looked counts as today's rate.
     #[test]
