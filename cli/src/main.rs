@@ -35,9 +35,10 @@ mod view;
 mod what;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use hakmem_base::print;
 use hakmem_compare::{compare, report, tune};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -109,6 +110,37 @@ enum Subcommands {
     Symbolize(profile::SymbolizeOptions),
 }
 
+/// The commands by the question that they answer.
+const QUESTIONS: [(&str, &[&str]); 6] = [
+    ("Where is the memory?", &["explain", "map", "view", "top", "run", "metrics", "serve"]),
+    ("Who holds it?", &["profile", "flame", "diff", "leak", "what", "symbolize"]),
+    ("What is wrong?", &["doctor"]),
+    ("What would be better?", &["compare", "report", "tune", "save", "learn"]),
+    ("Settings", &["options", "set", "purge", "migrate"]),
+    ("This command", &["man", "completions", "help"]),
+];
+
+/// The help that `hakmem --help` prints: commands below their questions, which clap knows only as one list.
+fn with_questions(mut command: clap::Command) -> clap::Command {
+    command.build();
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_string();
+    for (question, names) in QUESTIONS {
+        let known = names.iter().filter_map(|name| command.find_subcommand(name).cloned());
+        let mut some = clap::Command::new("").disable_help_subcommand(true).help_template("{subcommands}");
+        some = some.subcommands(known);
+        text += &format!("{question}\n{}\n", some.render_help());
+    }
+    command.help_template(text + "Options:\n{options}{after-help}")
+}
+
+/// Parses the words that the command was given; the first is its name.
+fn parsed(words: Vec<OsString>) -> Result<Command, clap::Error> {
+    let asks = words.get(1).is_none_or(|first| first == "-h" || first == "--help" || first == "help");
+    let command = Command::command();
+    let command = if asks { with_questions(command) } else { command };
+    Command::from_arg_matches(&command.try_get_matches_from(words)?)
+}
+
 /// What clap says of wrong options, without the usage.
 fn one_line(text: &str) -> String {
     let paragraphs = text.trim_start_matches("error: ").split("\n\n");
@@ -122,7 +154,7 @@ fn main() -> ExitCode {
         symbols::run_child();
         return ExitCode::SUCCESS;
     }
-    let command = match Command::try_parse() {
+    let command = match parsed(std::env::args_os().collect()) {
         Ok(parsed) => parsed.command,
         Err(error) if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             error.exit()
@@ -171,6 +203,23 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A command that answers no question is in no help.
+    #[test]
+    fn every_command_is_in_the_help() {
+        let mut command = Command::command();
+        command.build();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let mut named: Vec<&str> = QUESTIONS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        all.sort();
+        named.sort();
+        assert_eq!(named, all);
+        for words in [&["hakmem"][..], &["hakmem", "--help"], &["hakmem", "-h"], &["hakmem", "help"]] {
+            let help = parsed(words.iter().map(OsString::from).collect()).err().unwrap().render().to_string();
+            assert!(help.contains("\nWho holds it?\n  profile "), "{help}");
+            assert!(help.contains("\nThis command\n") && help.contains("\nExit status: 0 success"), "{help}");
+        }
+    }
 
     #[test]
     fn wrong_options_are_one_line() {
