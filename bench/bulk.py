@@ -19,7 +19,8 @@ HAKMEM = "hakmem"
 BYTES = 32 * 2**20
 BYTES_MAX = 768 * 2**20
 OPERATIONS_MIN = 400_000  # of one run: fewer are over before the clock and the caches have settled
-SIZES = (8, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288,
+         1048576)
 SIZES_COUNTED = (16, 64, 1024, 16384)
 COUNTS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 RANDOM, SAME, REVERSE, OTHER_THREAD = range(4)  # sweep's ORDER
@@ -94,14 +95,16 @@ def steps(result):
                      if x in points and before_x in points}
             rise = after / max(before, NOISE_NS)
             if rise > STEP and rises and rise > max(rises.values()) * STEP_APART:
-                others = ", ".join(f"{name} {peers[name][before_x]:.0f} to {peers[name][x]:.0f}" for name in sorted(rises))
+                others = ", ".join(f"{name} {peers[name][before_x]:.0f} to {peers[name][x]:.0f}"
+                                   for name in sorted(rises))
                 yield (f"{curve}: {before:.0f} to {after:.0f} ns from {before_x:,.0f} to {x:,.0f} {unit} ({others})")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("suite").add_argument("--quick", action="store_true", help="every third size, every second number")
+    commands.add_parser("suite").add_argument("--quick", action="store_true",
+                                              help="every third size, every second number")
     commands.add_parser("steps").add_argument("result", type=Path)
     options = parser.parse_args()
     if options.command == "suite":

@@ -82,8 +82,8 @@ def sweep_size_case(name, order):
 # ---- threads ----
 
 def threads_lengths(per_unit, simulated, native, lines=(1000, 3000)):
-    """How often each of x threads does a unit of `per_unit` operations, for a given total. To count lines, each thread does
-    enough to reach its steady state, whatever the others do."""
+    """How often each of x threads does a unit of `per_unit` operations, for a given total. To count lines, each thread
+    does enough to reach its steady state, whatever the others do."""
     def together(totals, x):
         short, long = (max(1, total // (x * per_unit)) for total in totals)
         return short, max(short + 1, long)
@@ -111,7 +111,8 @@ def handover_case(name, producers, consumers, note=""):
 
 def thread_case(name, command, per_unit, operations, few=FEW_THREADS, note="", xs=THREADS, **lengths):
     return Case(f"threads: {name}", "threads", xs, command, operations,
-                threads_lengths(per_unit, **{"simulated": (100_000, 300_000), "native": (500_000, 2_500_000), **lengths}),
+                threads_lengths(per_unit, **{"simulated": (100_000, 300_000), "native": (500_000, 2_500_000),
+                                             **lengths}),
                 few, note)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """./hak bench counts: what a machine's speed cannot change, counted per operation, as threads and heap grow.
 
-  callgrind  instructions of everything but the program itself; D1 and LL misses of the whole process, in caches simulated with
+  callgrind  instructions of everything but the program itself; D1 and LL misses of the whole process, in caches
+  simulated with
              fixed sizes
   kernel     system calls and faults per 1,000 operations, by strace -c -f and wait4
   atomics    read-modify-writes per 1,000 operations: HAKMEM's checked build counts its own
@@ -10,8 +11,8 @@
   bytes      what a thread costs that holds a few blocks, that sleeps, that has ended
 
 1. Every figure is the difference of two runs of different length by the difference of their operations: what start,
-   filling and end cost cancels out. (The path "fill and empty" is the run with the heap less the run without, and bytes are
-   of one run.)
+   filling and end cost cancels out. (The path "fill and empty" is the run with the heap less the run without, and bytes
+   are of one run.)
 2. An allocator that cannot run under valgrind, or is not the one that runs there, is named with the reason.
 3. Nothing of HAKMEM grows with threads but by a reason that growth.py lists: what does makes the status 1.
 """
@@ -50,8 +51,8 @@ def point(count, allocator, case, x, lengths) -> dict:
 
 
 class Counts:
-    """Measures all cases; `series` holds (case, unit) -> allocator -> points, `places` (case, unit, what) -> function -> points,
-    `missing` what could not be counted."""
+    """Measures all cases; `series` holds (case, unit) -> allocator -> points, `places` (case, unit, what) -> function
+    -> points, `missing` what could not be counted."""
 
     def __init__(self, counter, options):
         self.counter, self.options = counter, options
@@ -119,14 +120,15 @@ class Counts:
         for (case, unit, what), functions in self.places.items():
             xs = sorted({x for points in functions.values() for x in points})
             of = {name: sum(points.values()) for name, points in functions.items()}
-            names = [name for name in sorted(of, key=of.get, reverse=True) if of[name] > of[max(of, key=of.get)] / 5][:3]
+            most = max(of.values())
+            names = [name for name in sorted(of, key=of.get, reverse=True) if of[name] > most / 5][:3]
             points = [(x, round(sum(points.get(x, 0) for points in functions.values()), 2)) for x in xs]
             whole[case, unit].append({"what": what, "code": names, "points": points})
         found = []
         for (case, unit), places in sorted(whole.items(), key=self.order):
             places.sort(key=lambda place: -max(y for _, y in place["points"]))
-            found.append({"name": case.name, "unit": unit, "x_unit": case.x_unit,
-                          "places": [place for place in places[:PLACES_SHOWN] if max(y for _, y in place["points"]) > 0.5]})
+            shown = [place for place in places[:PLACES_SHOWN] if max(y for _, y in place["points"]) > 0.5]
+            found.append({"name": case.name, "unit": unit, "x_unit": case.x_unit, "places": shown})
         return [each for each in found if each["places"]]
 
 
@@ -145,7 +147,8 @@ def tables_print(report):
         xs = sorted({x for path in units for series in path["series"] for x, _ in series["points"]})
         rows = []
         for path in units:
-            unit = path["unit"] + ("" if path["unit"].endswith("1,000") or "thread" in path["unit"] else " per operation")
+            whole = path["unit"].endswith("1,000") or "thread" in path["unit"]
+            unit = path["unit"] + ("" if whole else " per operation")
             if all(abs(y) < 0.05 for series in path["series"] for _, y in series["points"]):
                 rows.append([f"{unit}: none under any"])
                 continue
@@ -218,7 +221,8 @@ def options_parse(argv):
     parser.add_argument("--meters", metavar="A,B", type=meters_parse, default=list(Counter.METERS),
                         help="these meters only")
     parser.add_argument("--json", metavar="OUT", help="write the report there, too")
-    parser.add_argument("--quick", action="store_true", help="one or two points per path: about five minutes on two cores")
+    parser.add_argument("--quick", action="store_true",
+                        help="one or two points per path: about five minutes on two cores")
     parser.add_argument("--jobs", type=int, default=jobs_default(), metavar="N",
                         help="runs at once (all cores, if each finds 5 GiB free)")
     return parser.parse_args(argv)

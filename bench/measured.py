@@ -6,7 +6,8 @@ import sys
 
 
 def run(command, environment=None):
-    """Returns seconds of CPU time, and KiB resident at most. (The kernel's ru_maxrss counts what Python had before exec.)"""
+    """Returns seconds of CPU time, and KiB resident at most. (The kernel's ru_maxrss counts what Python had before
+    exec.)"""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     peak = int(child.stdout.read() or 0)
     _, status, usage = os.wait4(child.pid, 0)

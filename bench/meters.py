@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The meters of counts.py and quick.py: each runs a command under an allocator and counts something of the whole run."""
+"""The meters of counts.py and quick.py: each runs a command under an allocator and counts something of the whole
+run."""
 import json
 import os
 import re
@@ -20,8 +21,8 @@ DEBIAN = {"jemalloc-debian": "libjemalloc.so.2", "gperftools": "libtcmalloc_mini
           "mimalloc2-debian": "libmimalloc.so.2"}
 MIB = 2**20
 
-# What is counted: the name of a unit, and the least growth that counts. Below it is the noise of threads that meet at other
-# moments, or of what the kernel maps at once.
+# What is counted: the name of a unit, and the least growth that counts. Below it is the noise of threads that meet at
+# other moments, or of what the kernel maps at once.
 INSTRUCTIONS, D1, LL = "instructions", "D1 misses", "LL misses"
 CALLS, FAULTS = "system calls per 1,000", "faults per 1,000"
 ATOMICS = "atomics per 1,000"
@@ -116,8 +117,9 @@ class Counter:
         """Object file -> the nine counts of callgrind; the allocator's libraries are among them."""
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out"
-            # Valgrind gives a program 128 GiB: the region grows as it is needed, so that 64 GiB fit. Its instructions take fifty
-            # times as long, so what is done every ten seconds would be counted as often as in fifty times the time.
+            # Valgrind gives a program 128 GiB: the region grows as it is needed, so that 64 GiB fit. Its instructions
+            # take fifty times as long, so what is done every ten seconds would be counted as often as in fifty times
+            # the time.
             tool_run([*allocator.words(), "HAKMEM_REGION_BYTES=0", "HAKMEM_DECAY_MS=500000",
                       "valgrind", "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
                       "--fair-sched=try", f"--callgrind-out-file={out}", *self.program(command)])

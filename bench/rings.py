@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The sweep over ring capacities: rings.py LIBRARY WORKLOADS [--quick] [ROUNDS] [--json FILE].
 
-Runs the reports' two workloads, and one that fills and frees in turn, with rings of mid and large blocks of fixed capacities,
-with the reports' capacities by class, and as they adapt by default. For each: CPU time (the median of interleaved rounds), the
-library's instructions an operation (callgrind, one run), refills in percent of the operations, and the bytes of a thread's
-ring entries, 16 each. An adaptive ring has 128 at least, and four times as many when they do not suffice. Prints a table in
-Markdown.
+Runs the reports' two workloads, and one that fills and frees in turn, with rings of mid and large blocks of fixed
+capacities, with the reports' capacities by class, and as they adapt by default. For each: CPU time (the median of
+interleaved rounds), the library's instructions an operation (callgrind, one run), refills in percent of the operations,
+and the bytes of a thread's ring entries, 16 each. An adaptive ring has 128 at least, and four times as many when they
+do not suffice. Prints a table in Markdown.
 
 A capacity is fixed by the tunables ring_blocks and ring_min_blocks, without halving (ring_spills)."""
 # SPDX-License-Identifier: MIT
@@ -118,7 +118,8 @@ def main():
         for _ in range(3 if options.quick else options.rounds):  # interleaved, so that drift is everybody's
             for name, setting in all_settings:
                 times[name].append(sweep.time(workload, setting))
-        print(f"\n| {workload}: rings | CPU ms | instructions an operation | refills, % | entries, B |\n|---|---|---|---|---|")
+        print(f"\n| {workload}: rings | CPU ms | instructions an operation | refills, % | entries, B "
+              f"|\n|---|---|---|---|---|")
         for name, setting in all_settings:
             seconds = statistics.median(times[name])
             refills, rings = sweep.refills(workload, setting)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The crates of allocators in one run, by turns: rust.py DIRECTORY [ROUNDS]. DIRECTORY holds the programs of rust/bench.
+"""The crates of allocators in one run, by turns: rust.py DIRECTORY [ROUNDS]. DIRECTORY holds the programs of
+rust/bench.
 
 For each workload and allocator: the medians of CPU time and of peak memory, relative to HAKMEM's."""
 # SPDX-License-Identifier: MIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""test_counts.py BENCH: what counts.py says of growth, and the lines that programs move, which must be the same in every run.
+"""test_counts.py BENCH: what counts.py says of growth, and the lines that programs move, which must be the same in
+every run.
 
-If it fails, ./hak bench counts calls growth what is none, hides what is, or its figures are this machine's. BENCH is the build
-tree with the target lines."""
+If it fails, ./hak bench counts calls growth what is none, hides what is, or its figures are this machine's. BENCH is
+the build tree with the target lines."""
 # SPDX-License-Identifier: MIT
 import re
 import sys
@@ -14,8 +15,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import growth  # noqa: E402  (the one beside this file)
 from cases import CASES  # noqa: E402
-from meters import (ATOMICS, BLOCK_LINES, D1, HAKMEM, INSTRUCTIONS, LEAST_STEP, RETRIES, TABLE_LINES, Counter,  # noqa: E402
-                    object_costs)
+from meters import (ATOMICS, BLOCK_LINES, D1, HAKMEM, INSTRUCTIONS, LEAST_STEP, RETRIES, TABLE_LINES,  # noqa: E402
+                    Counter, object_costs)
 
 
 def path(unit, **series):
@@ -26,7 +27,8 @@ def path(unit, **series):
 class Growth(unittest.TestCase):
     def test_what_grows_is_found(self):
         self.assertEqual(len(growth.findings([path(INSTRUCTIONS, hakmem=(50, 52, 60))])), 1)
-        self.assertEqual(len(growth.findings([path(ATOMICS, hakmem=(0, 9, 0))])), 1, "the highest point counts, not the last")
+        self.assertEqual(len(growth.findings([path(ATOMICS, hakmem=(0, 9, 0))])), 1,
+                         "the highest point counts, not the last")
 
     def test_noise_is_no_growth(self):
         step = LEAST_STEP[TABLE_LINES]

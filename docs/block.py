@@ -1,10 +1,12 @@
-"""gdb's command `hak block ADDRESS`: which block, slab, heap and arena an address belongs to, and whether the block is in use.
+"""gdb's command `hak block ADDRESS`: which block, slab, heap and arena an address belongs to, and whether the block is
+in use.
 
     gdb -p PID -x docs/block.py -ex 'hak block 0x7f0012345678'      also on a core file
 
  1. The library describes its own tables (src/observe/inspect.h), so a stripped library is as good as one with debug
     information. The description is found by its magic in the writable pages of the program.
- 2. The address leads to the slot's record by arithmetic; the record names the kind, and the kind says what else to read.
+ 2. The address leads to the slot's record by arithmetic; the record names the kind, and the kind says what else to
+ read.
  3. The program is stopped and none of its functions are called."""
 # SPDX-License-Identifier: MIT
 import re
@@ -103,7 +105,8 @@ class Slot:
         if arena == 0:
             return []
         chunk, index = divmod(arena, constant("ARENAS_IN_CHUNK"))
-        record = number(tables.places["arenas"] + constant("arena_table.chunk") + 8 * chunk) + index * constant("sizeof arena")
+        records = number(tables.places["arenas"] + constant("arena_table.chunk") + 8 * chunk)
+        record = records + index * constant("sizeof arena")
         offset, size = tables.facts["arena.name"]
         return [f'arena   {arena}, "{text(read(record + offset, size))}"']
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; the
-terms of the sum of RSS, into README.md and for the command; and into migrating.md the table of `COMMAND migrate --table`.
+"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described;
+the terms of the sum of RSS, into README.md and for the command; and into migrating.md the table of `COMMAND migrate
+--table`.
 
     generate.py COMMAND"""
 # SPDX-License-Identifier: MIT
@@ -49,12 +50,15 @@ def values(kind, lowest, highest, choices):
 def write_options():
     lines = ["# Options", "",
              "`./hak doc` makes this page from the table in `src/base/options.h`. An option is an environment variable",
-             "`HAKMEM_NAME`, a `NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`.",
+             "`HAKMEM_NAME`, a `NAME=value` in the string `hak_options` of the program, or an argument of "
+             "`hak_option_set`.",
              "", "- Sizes take k, m, g and t, and a fraction with these: 512m, 1.5g.",
-             "- Switches (0 or 1) also take off, on, no, yes, false and true. The case of names and words does not matter.",
+             "- Switches (0 or 1) also take off, on, no, yes, false and true. The case of names and words does not "
+             "matter.",
              "- Live options can be changed while the program runs.",
              "- A wrong name or value changes nothing and prints one line that says what is right.",
-             "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other parameters",
+             "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other "
+             "parameters",
              "  are accepted and ignored.",
              "- Where a value is set in several ways, [one of them counts](#which-setting-counts).", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
@@ -69,27 +73,35 @@ def write_options():
     lines += ["", "## Which setting counts", "",
               "A value that is set in several ways has that of the first row that names it:", "",
               "| who | sets | when |", "|---|---|---|",
-              "| `hak_option_set`, `mallopt`, `hakmem set PID` | live options, [tunables](tunables.md) | while the program "
+              "| `hak_option_set`, `mallopt`, `hakmem set PID` | live options, [tunables](tunables.md) | while the "
+              "program "
               "runs; the last call counts |",
-              "| the environment: `HAKMEM_NAME`, and `HAKMEM_TUNE` for tunables | all options, tunables | at the start |",
-              "| a [policy file](sites.md), by `set` lines | live options that are one number or a choice, tunables | at the "
+              "| the environment: `HAKMEM_NAME`, and `HAKMEM_TUNE` for tunables | all options, tunables | at the start "
+              "|",
+              "| a [policy file](sites.md), by `set` lines | live options that are one number or a choice, tunables | "
+              "at the "
               "start |",
-              "| the string `hak_options` of the program | all options; its `TUNE` counts more than a policy file | at the "
+              "| the string `hak_options` of the program | all options; its `TUNE` counts more than a policy file | at "
+              "the "
               "start |",
               "| glibc's `MALLOC_TRIM_THRESHOLD_` | RETAIN_BYTES | at the start |",
               "| the [preset](ace.md) that `HAKMEM_PRESET` names, or that ACE chooses | RETAIN_BYTES, RETAIN_PERCENT, "
-              "DECAY_MS, `loan_from_frees`, `carve_bytes`, `reuse_frees` | at the start; with `HAKMEM_ACE=on` as often as "
+              "DECAY_MS, `loan_from_frees`, `carve_bytes`, `reuse_frees` | at the start; with `HAKMEM_ACE=on` as often "
+              "as "
               "ACE changes it |",
               "| the table above | everything | |", "",
-              "A preset leaves alone what differs from the default. So a value that was set to just the default counts as "
+              "A preset leaves alone what differs from the default. So a value that was set to just the default counts "
+              "as "
               "not set there."]
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 
 def write_counters():
     lines = ["# Counters", "",
-             "`./hak doc` makes this page from the table in `src/base/counters.h`. Counters count events on slow paths only. Each",
-             "thread's heap has its own, and `HAKMEM_STATS`, `hak_stats_print` and `hak_stats_json` print their sums.", "",
+             "`./hak doc` makes this page from the table in `src/base/counters.h`. Counters count events on slow paths "
+             "only. Each",
+             "thread's heap has its own, and `HAKMEM_STATS`, `hak_stats_print` and `hak_stats_json` print their sums.",
+             "",
              "| counter | what it counts |", "|---|---|"]
     for name, text in table_lines("base/counters.h", "COUNTERS"):
         lines.append(f"| {name} | {text.strip(chr(34))} |")
@@ -98,19 +110,26 @@ def write_counters():
 
 def write_tunables():
     lines = ["# Tunables", "",
-             "`./hak doc` makes this page from the tables in `src/tunables.h`: the tuned constants that can be changed while a",
-             "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` or a [policy file](sites.md) sets them at the start; `hakmem set PID NAME=VALUE` and",
-             "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, such as",
-             "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
-             "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, too:",
-             "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, RING_BYTES_TOTAL, MID_RING_BLOCKS, LARGE_RING_BLOCKS,",
+             "`./hak doc` makes this page from the tables in `src/tunables.h`: the tuned constants that can be changed "
+             "while a",
+             "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` or a [policy file](sites.md) sets them at the start; "
+             "`hakmem set PID NAME=VALUE` and",
+             "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, "
+             "such as",
+             "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The "
+             "defaults are those that",
+             "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, "
+             "too:",
+             "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, RING_BYTES_TOTAL, MID_RING_BLOCKS, "
+             "LARGE_RING_BLOCKS,",
              "HUGE_PAGES_FROM ([options.md](options.md)).", "",
              "| tunable | values | default | unit | what it does | measured |", "|---|---|---|---|---|---|"]
     kinds = {"TINY": "blocks up to 1 KiB", "RING": "blocks above 1 KiB"}
 
     def row(name, initial, lowest, highest, *texts):
         lowest, highest = (text.replace("INT32_MAX", str(2**31 - 1)) for text in (lowest, highest))
-        lines.append(" | ".join([f"| {name}", f"{lowest} to {highest}", initial, *(t.strip('"') for t in texts)]) + " |")
+        lines.append(" | ".join([f"| {name}", f"{lowest} to {highest}", initial,
+                                 *(t.strip('"') for t in texts)]) + " |")
 
     for entry in table_lines("tunables.h", "TUNABLES"):
         row(*entry)
@@ -136,7 +155,8 @@ def write_terms():
 def write_settings(command):
     page = ROOT / "docs" / "migrating.md"
     table = subprocess.check_output([command, "migrate", "--table"], text=True)
-    page.write_text(re.sub(r"^\| setting \|.*?\n(?=\n)", lambda _: table, page.read_text(), flags=re.MULTILINE | re.DOTALL))
+    page.write_text(re.sub(r"^\| setting \|.*?\n(?=\n)", lambda _: table, page.read_text(),
+                           flags=re.MULTILINE | re.DOTALL))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """performance.py FULL: writes performance.md, the part of a full report that a reader wants.
 
-FULL is the text that `hakmem report --markdown` wrote, as `./hak bench report` has it in build/results/report.md. Its plots lie
-beside it, in plots/; the one that performance.md shows is copied into docs/plots."""
+FULL is the text that `hakmem report --markdown` wrote, as `./hak bench report` has it in build/results/report.md. Its
+plots lie beside it, in plots/; the one that performance.md shows is copied into docs/plots."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -29,8 +29,10 @@ def main():
     head, *rest = re.split(r"^## ", full.read_text(), flags=re.MULTILINE)
     head = re.sub(r"^Made by .*\n", "", head, flags=re.MULTILINE).replace("# Performance\n\n\n", "# Performance\n\n")
     head = re.sub(r"(?<=\n)(\*\*.*\*\*)\n((?:[^\n#].*\n)+)",
-                  lambda said: said[1] + "\n\n" + re.sub(r"^", "- ", said[2].rstrip("\n"), flags=re.MULTILINE) + "\n", head)
-    made = ("Made by `./hak bench report`; not to be edited. The full report, with every workload, the further numbers, the"
+                  lambda said: said[1] + "\n\n" + re.sub(r"^", "- ", said[2].rstrip("\n"), flags=re.MULTILINE) + "\n",
+                  head)
+    made = ("Made by `./hak bench report`; not to be edited. The full report, with every workload, the further "
+            "numbers, the"
             " counts\nthat do not depend on the machine, and a plot of each, is what the same command writes to"
             " `build/results/report.html`\nand `report.md`.\n")
     sections = {part.split("\n", 1)[0]: part for part in rest}

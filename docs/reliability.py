@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and mutants.json, which has the
-mutants of each file that were killed and that survived.
+"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and mutants.json,
+which has the mutants of each file that were killed and that survived.
 
 figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz`, `prove` and `test --coverage` left in
-build/results/reliability-*.json; if several have a figure, the largest one. And what `./hak soak mutants` left in mutants.json there.
+build/results/reliability-*.json; if several have a figure, the largest one. And what `./hak soak mutants` left in
+mutants.json there.
 """
 # SPDX-License-Identifier: MIT
 import json
@@ -31,12 +32,15 @@ SENTENCES = {
     },
     PROVED: {
         "proofs": "statements that are proved for all inputs within the bounds that they name",
-        "proof_properties": "places in the sources and in the proofs where nothing can go wrong: bounds, shifts, assertions",
+        "proof_properties": "places in the sources and in the proofs where nothing can go wrong: bounds, shifts, "
+                            "assertions",
         "proof_bugs_found": "bugs put into the sources on purpose, each of which makes its proof fail",
     },
     "Histories of real programs": {
-        "histories_programs": "programs, all of whose calls of malloc and its like were recorded and checked afterwards: no two live blocks"
-                              " overlap, none is handed out before its free begins, alignment and usable size hold, what is freed was live",
+        "histories_programs": "programs, all of whose calls of malloc and its like were recorded and checked "
+                              "afterwards: no two live blocks"
+                              " overlap, none is handed out before its free begins, alignment and usable size hold, "
+                              "what is freed was live",
         "histories_events": "calls in them",
         "histories_threads": "threads that made these calls",
         "histories_processes": "processes in which these threads ran",
@@ -50,7 +54,8 @@ SENTENCES = {
                                    " overwritten link (not in secure mode)",
     },
     "Faults": {
-        "fault_points": "places where a system call was made to fail, singly, in bursts or from then on, in 13 programs",
+        "fault_points": "places where a system call was made to fail, singly, in bursts or from then on, in 13 "
+                        "programs",
         "fault_preloaded_points": "such places in python3, lua, sqlite3 and perl under the shipped library, by seccomp",
     },
     "Life": {
@@ -71,7 +76,8 @@ SENTENCES = {
         "soak_phases_rss_percent_of_live_peak": "percent where each hour has sizes of its own",
     },
     "A busy machine": {
-        "steady_runs": "runs of all tests of a build (gcc, clang, the sanitizers), three at a time for each processor, on machines where"
+        "steady_runs": "runs of all tests of a build (gcc, clang, the sanitizers), three at a time for each processor, "
+                       "on machines where"
                        " huge pages are cheap, or dear, or where the clock leaps",
         "steady_failed_runs": "of them failed",
     },
@@ -115,7 +121,8 @@ def by_file(mutants):
 
 
 def mutants_table():
-    yield from ("", "`./hak soak mutants` makes them, each drawn by chance with a fixed seed, as many in each file, and runs the tests until one"
+    yield from ("", "`./hak soak mutants` makes them, each drawn by chance with a fixed seed, as many in each file, "
+                    "and runs the tests until one"
                 " fails.", "", "| file | killed | survived |", "|---|---:|---:|")
     for name, (killed, survived) in sorted(json.loads(MUTANTS.read_text()).items()):
         yield f"| `{name}` | {killed} | {survived} |"
@@ -124,8 +131,10 @@ def mutants_table():
 def write_page():
     figures = json.loads(FIGURES.read_text())
     lines = ["# Reliability", "",
-             "What the tests have tried. The figures are those that `./hak test`, `./hak soak`, `./hak fuzz` and `./hak prove`",
-             "print; `./hak doc figures` takes them over into `docs/reliability.json`. [Programs that were tried](tried.md)",
+             "What the tests have tried. The figures are those that `./hak test`, `./hak soak`, `./hak fuzz` and "
+             "`./hak prove`",
+             "print; `./hak doc figures` takes them over into `docs/reliability.json`. [Programs that were "
+             "tried](tried.md)",
              "lists real programs, with the memory that they need under glibc's malloc and under HAKMEM."]
     sections = {title: [(name, text) for name, text in texts.items() if name in figures]
                 for title, texts in SENTENCES.items()}
@@ -136,10 +145,14 @@ def write_page():
             lines += ["", f"## {title}", "", "| figure | what it counts |", "|---:|---|"]
             lines += [f"| {figures[name]:,} | {text} |" for name, text in rows]
         if rows and title == PROVED:
-            lines += ["", "`./hak prove` proves these with cbmc over the shipped sources, in minutes. What is proved for a word that other"
-                      " threads", "may have changed just before holds however threads alternate.", "", "| proof | what it says |", "|---|---|"]
-            proofs = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
-            lines += [f"| `{name}` | {claim} |" for name, claim in (line.split(": ", 1) for line in proofs.splitlines())]
+            lines += ["", "`./hak prove` proves these with cbmc over the shipped sources, in minutes. What is proved "
+                          "for a word that other"
+                      " threads", "may have changed just before holds however threads alternate.", "",
+                      "| proof | what it says |", "|---|---|"]
+            proofs = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True,
+                                    check=True).stdout
+            lines += [f"| `{name}` | {claim} |" for name,
+                      claim in (line.split(": ", 1) for line in proofs.splitlines())]
         if rows and title == MUTATED:
             lines += mutants_table()
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")

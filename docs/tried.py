@@ -70,7 +70,8 @@ def page(rows):
     runs = sorted({(row["date"], row["commit"]) for row in rows.values() if "date" in row})
     lines = ["# Programs that were tried", "",
              f"{len(good)} real programs ran under glibc's malloc and with HAKMEM preloaded: with the same output and",
-             "status, and without a line from the library but where a note says so. `./hak soak programs` installs them, from Debian, pip and",
+             "status, and without a line from the library but where a note says so. `./hak soak programs` installs "
+             "them, from Debian, pip and",
              "npm, and runs the sessions in `tests/programs/programs.toml`; `./hak doc figures` takes the results over",
              "into `docs/tried.json`. Runs: " + ", ".join(f"{date} ({commit})" for date, commit in runs) + ".", "",
              "The peak in MiB is what the largest process had resident at most, as the kernel counts it, or the",

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Writes the library as one file to compile: amalgamate.py DIRECTORY makes hakmem.c there, and copies the headers.
 
- 1. hakmem.c is every C file of CMakeLists.txt in that order; each header of ours stands where it is first included. System
+ 1. hakmem.c is every C file of CMakeLists.txt in that order; each header of ours stands where it is first included.
+ System
     headers and hakmem.h stay includes.
- 2. Names that several C files have for themselves (static ones, tags, enumerators) get the file's name in front, by a macro
+ 2. Names that several C files have for themselves (static ones, tags, enumerators) get the file's name in front, by a
+ macro
     around the file. Macros that a file defines end with it.
- 3. libc.c and libc_stats.c, which define malloc and its kin, are left out with -DHAKMEM_NO_OVERRIDE. The C++ operators are left out: those of the
+ 3. libc.c and libc_stats.c, which define malloc and its kin, are left out with -DHAKMEM_NO_OVERRIDE. The C++ operators
+ are left out: those of the
     C++ library call malloc."""
 # SPDX-License-Identifier: MIT
 import collections
@@ -17,11 +20,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SRC, INCLUDE = ROOT / "src", ROOT / "include"
 STATIC = re.compile( # HAK_INLINE is static, too
-    r"^(?:(?:HAK_\w+ )*static (?:inline )?|HAK_INLINE )(?:const |struct |enum |_Atomic |_Thread_local )*\w+[ *]+(?!_Alignas\b)(\w+)(?:\(|\[|;| =)", re.MULTILINE
+    r"^(?:(?:HAK_\w+ )*static (?:inline )?|HAK_INLINE )(?:const |struct |enum |_Atomic |_Thread_local )*"
+    r"\w+[ *]+(?!_Alignas\b)(\w+)(?:\(|\[|;| =)", re.MULTILINE
 )
 OPENING = """\
-/* HAKMEM {version}, a memory allocator for Linux, in one file; made by ./hak amalgamate. Replaces malloc in the program it is linked
- * into. With -DHAKMEM_NO_OVERRIDE it has hak_* alone.
+/* HAKMEM {version}, a memory allocator for Linux, in one file; made by ./hak amalgamate. Replaces malloc in the program
+ * it is linked into. With -DHAKMEM_NO_OVERRIDE it has hak_* alone.
  *
  *     cc -O3 -std=gnu17 -fvisibility=hidden -ftls-model=initial-exec -c hakmem.c
  *
@@ -49,7 +53,8 @@ def sources():
 
 def own_names(text):
     """The names that a file has for itself; start.h's macro defines one of them."""
-    enumerators = [name for body in ENUM.findall(COMMENT.sub("", text)) for name in re.findall(r"(?:^|,)\s*(\w+)", body)]
+    enumerators = [name for body in ENUM.findall(COMMENT.sub("", text)) for name in re.findall(r"(?:^|,)\s*(\w+)",
+                                                                                               body)]
     return {*STATIC.findall(text), *TAG.findall(text), *enumerators,
             *(["start_library_wanted"] if "START_LIBRARY_WANTED;" in text else [])}
 

@@ -2,7 +2,8 @@
 """Prints the bill of materials as SPDX 2.3 JSON: sbom.py VERSION COMMIT SECONDS (of the commit, since 1970).
 
  1. The library contains its own sources and one third-party header (THIRD_PARTY.md).
- 2. The command is linked statically with crates: cargo names those that are compiled into it on this platform, with their
+ 2. The command is linked statically with crates: cargo names those that are compiled into it on this platform, with
+ their
     licences; cli/Cargo.lock has the checksums of their packages."""
 # SPDX-License-Identifier: MIT
 import datetime
@@ -31,11 +32,13 @@ def crates():
         found[name] = packages[name]
         waiting += [dependency["pkg"] for dependency in nodes[name]["deps"]
                     if any(kind["kind"] is None for kind in dependency["dep_kinds"])]
-    return sorted((package for package in found.values() if package["source"]), key=lambda one: (one["name"], one["version"]))
+    return sorted((package for package in found.values() if package["source"]),
+                  key=lambda one: (one["name"], one["version"]))
 
 
 def package(name, version, licence, **more):
-    return {"SPDXID": f"SPDXRef-{name}-{version}".replace("_", "-").replace("+", "-"), "name": name, "versionInfo": version,
+    return {"SPDXID": f"SPDXRef-{name}-{version}".replace("_", "-").replace("+", "-"), "name": name,
+            "versionInfo": version,
             "licenseDeclared": licence, "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION",
             "downloadLocation": "NOASSERTION", "filesAnalyzed": False, **more}
 
@@ -63,12 +66,14 @@ def main():
     document = {
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"hakmem-{version}",
         "documentNamespace": f"https://spdx.org/spdxdocs/hakmem-{version}-{commit}",
-        "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Organization: The HAKMEM authors"]},
+        "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                         "creators": ["Organization: The HAKMEM authors"]},
         "packages": [library, command, sdt, *linked],
         "relationships": [
             {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
             for element, kind, related in [
-                ("SPDXRef-DOCUMENT", "DESCRIBES", library["SPDXID"]), ("SPDXRef-DOCUMENT", "DESCRIBES", command["SPDXID"]),
+                ("SPDXRef-DOCUMENT", "DESCRIBES", library["SPDXID"]),
+                ("SPDXRef-DOCUMENT", "DESCRIBES", command["SPDXID"]),
                 (library["SPDXID"], "CONTAINS", sdt["SPDXID"]),
                 *((command["SPDXID"], "STATIC_LINK", one["SPDXID"]) for one in linked)]],
     }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the table of floors of the command in docs/tour.md: cli_layers.py [ROOT].
 
-A module of cli/src is NAME.rs with what is below NAME/. Each is on one floor of the table, and uses only modules of lower
-floors. Modules of one folder may not use each other in a circle; a module and its own may: they are one. Tests do not
-count. Prints one line for each breach; the status is 1 if there is any."""
+A module of cli/src is NAME.rs with what is below NAME/. Each is on one floor of the table, and uses only modules of
+lower floors. Modules of one folder may not use each other in a circle; a module and its own may: they are one. Tests do
+not count. Prints one line for each breach; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that what the documents on the sources name is there today: docs_names.py [ROOT].
 
-A name is `code` of one word, which must be a path, the name of a file, or a word of some source. What is said to be in a file of
-src/ must be a word of that file; what protocols.md calls a harness, one of the model checker's. Prints one line for each name that
-is missing; the status is 1 if there is any."""
+A name is `code` of one word, which must be a path, the name of a file, or a word of some source. What is said to be in
+a file of src/ must be a word of that file; what protocols.md calls a harness, one of the model checker's. Prints one
+line for each name that is missing; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -11,12 +11,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("tour", "design", "protocols", "hangs", "system", "secure", "sampling", "costs", "compaction", "arenas", "tunables",
+DOCUMENTS = ("tour", "design", "protocols", "hangs", "system", "secure", "sampling", "costs", "compaction", "arenas",
+             "tunables",
              "experiments")
 SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "tools", "hak", "CMakeLists.txt",
            "CMakePresets.json")
 NAMES = r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)"
-PLACED = re.compile(NAMES + r"\s+(?:in\s+`(?:src/)?([\w/.]+\.[ch])`|\((\w+\.[ch])\))") # `slab_adopt` in `src/slab.c`; `search` (superslab.c)
+# `slab_adopt` in `src/slab.c`; `search` (superslab.c)
+PLACED = re.compile(NAMES + r"\s+(?:in\s+`(?:src/)?([\w/.]+\.[ch])`|\((\w+\.[ch])\))")
 HARNESSES = re.compile(r"Harness(?:es)?:\*{0,2}\s+([^.]*)")
 
 

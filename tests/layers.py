@@ -3,11 +3,11 @@
 
 Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ must be in
 exactly one row, every name must be that of a file, and a file may include only from its own row and from the rows above
-it, which are the lower layers. Modules may not include each other in a circle, even within a row. The number of layers is
-limited, and so are the floors (the longest chain of modules of which each includes the next, which is named when it is too
-long) and the files of src/ itself, where the allocator is. The wings are built onto the core: only they, and src/entry, which
-puts both together, may include a header of a wing (src/hooks.h). Prints one line for each breach; the status is 1 if there is
-any."""
+it, which are the lower layers. Modules may not include each other in a circle, even within a row. The number of layers
+is limited, and so are the floors (the longest chain of modules of which each includes the next, which is named when it
+is too long) and the files of src/ itself, where the allocator is. The wings are built onto the core: only they, and
+src/entry, which puts both together, may include a header of a wing (src/hooks.h). Prints one line for each breach; the
+status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -45,7 +45,8 @@ def folder(name):
 
 def floors(below):
     """Puts each module on a floor above all that it includes. Returns the longest chain of modules, each including the
-    next, and modules that have no floor, as each includes the next and the last the first. below: what each includes."""
+    next, and modules that have no floor, as each includes the next and the last the first. below: what each
+    includes."""
     left, floor_of, count = dict(below), {}, 0
     while floor := [module for module in left if left[module].isdisjoint(left)]:
         left = {module: left[module] for module in left.keys() - set(floor)}

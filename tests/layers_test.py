@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs layers.py on small trees. If it fails, an upward include, a circle, or a file missing from the table, goes unnoticed."""
+"""Runs layers.py on small trees. If it fails, an upward include, a circle, or a file missing from the table, goes
+unnoticed."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import subprocess

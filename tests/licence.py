@@ -17,7 +17,8 @@ SKIPPED = ("third_party", "corpus", "build", "__pycache__")
 COMMENTS = {
     **dict.fromkeys([".c", ".h", ".cc", ".hpp"], "/* {} */"),
     **dict.fromkeys([".rs", ".js"], "// {}"),
-    **dict.fromkeys([".py", ".sh", ".toml", ".pl", ".rb", ".cmake", ".gdb", ".in", "CMakeLists.txt", "hak", "run"], "# {}"),
+    **dict.fromkeys([".py", ".sh", ".toml", ".pl", ".rb", ".cmake", ".gdb", ".in", "CMakeLists.txt", "hak", "run"],
+                    "# {}"),
     **dict.fromkeys([".lua", ".sql"], "-- {}"),
 }
 # What a file may begin with: an interpreter's name, then a comment or, in Python, comments and a docstring.

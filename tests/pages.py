@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The pages of the documentation: links lead to a file that is there and to a heading in it, the files of src/, tests/ and docs/
-that are named in `code` are there, and have the functions that a page says are in them, and the pages that promise to be short
-are. Prints one line for each breach."""
+"""The pages of the documentation: links lead to a file that is there and to a heading in it, the files of src/, tests/
+and docs/ that are named in `code` are there, and have the functions that a page says are in them, and the pages that
+promise to be short are. Prints one line for each breach."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# design.md has three tables of some twenty lines each that stand nowhere else: the words, who gives memory back, and what the
-# checks find.
+# design.md has three tables of some twenty lines each that stand nowhere else: the words, who gives memory back, and
+# what the checks find.
 LINES_MAX = {"README.md": 150, "docs/design.md": 260, "docs/performance.md": 150}
 
 

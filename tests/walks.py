@@ -4,8 +4,8 @@
   malloc  the list, the slab and everything near are used up: a new slot from the pool
   free    of a slab's last block: the slot goes to the pool, and pages over the bound to the system
 
-A reader follows them to see how HAKMEM works, so each has a bound. Functions of one statement do not count. -v prints the
-walks, indented as they call."""
+A reader follows them to see how HAKMEM works, so each has a bound. Functions of one statement do not count. -v prints
+the walks, indented as they call."""
 # SPDX-License-Identifier: MIT
 import concurrent.futures
 import pathlib
@@ -15,9 +15,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# LAZY memory is three functions of the first walk (what was LAZY ends, and was so for how long) and seven of the second (does the
-# program swing, what was wanted back, which of two calls to the system). Looks inside slabs as the heap grows are one of the second.
-# By the name of the call: a function that the walk enters, those it does not enter, how many functions it may have.
+# LAZY memory is three functions of the first walk (what was LAZY ends, and was so for how long) and seven of the second
+# (does the program swing, what was wanted back, which of two calls to the system). Looks inside slabs as the heap grows
+# are one of the second. By the name of the call: a function that the walk enters, those it does not enter, how many
+# functions it may have.
 WALKS = {
     "malloc": ("pool_take", {"retain_settle", "region_take_superslabs"}, 29),
     "free": ("purge_empty", {"rings_empty_from"}, 46),

@@ -1,4 +1,5 @@
-"""Data frames: batches are read, grouped, joined and dropped, and little is kept; then the process waits for the next one."""
+"""Data frames: batches are read, grouped, joined and dropped, and little is kept; then the process waits for the next
+one."""
 # SPDX-License-Identifier: MIT
 import time
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Puts the table of docs/recipes.md in its place: page.py RESULTS PAGE. RESULTS has NAME.json of each bench/recipes/NAME.toml
-that was measured; a recipe without one keeps its row."""
+"""Puts the table of docs/recipes.md in its place: page.py RESULTS PAGE. RESULTS has NAME.json of each
+bench/recipes/NAME.toml that was measured; a recipe without one keeps its row."""
 # SPDX-License-Identifier: MIT
 import json
 import pathlib

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""`hakmem map` and `hakmem view` from outside: the pages in headless Chromium, on heaps made here and on a real program.
+"""`hakmem map` and `hakmem view` from outside: the pages in headless Chromium, on heaps made here and on a real
+program.
 
     map_browser.py HAKMEM LIBRARY [--keep DIRECTORY]
 
-HAKMEM is the built command, LIBRARY is libhakmem.so. Needs Debian's chromium. With --keep the pages and screenshots stay
-for a look.
+HAKMEM is the built command, LIBRARY is libhakmem.so. Needs Debian's chromium. With --keep the pages and screenshots
+stay for a look.
 """
 import argparse
 import json
@@ -85,8 +86,10 @@ def snapshot(count, command="a program"):
     counters = [{"name": name, "help": "", "value": dice.randrange(10**6)}
                 for name in ("refill_from_slab", "free_remote", "stage1_reused_empty", "stage3_new", "purged_slots")]
     return {"process": {"pid": 4321, "command": command, "version": "1.2.3", "threads": 4, "rss": rss,
-                        "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False, "asleep": False},
-            "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs, "superslab_count": len(superslabs),
+                        "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False,
+                        "asleep": False},
+            "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs,
+            "superslab_count": len(superslabs),
             "heaps": [{"number": n, "in_use": n < 3, "cached": 5000 * n, "owned_slabs": 40 - 9 * n} for n in range(4)],
             "arenas": [], "counters": counters, "options": [], "ace": None, "rounding_waste": None}
 
@@ -128,7 +131,8 @@ class Page(BrowserTest):
             scrollTo(0, 0);
             scrollTo(0, canvas.getBoundingClientRect().top + top - 300);
             const now = canvas.getBoundingClientRect();
-            return [now.left + left + ({slot} % 8 + 0.4) * place.size, now.top + top + (({slot} >> 3) + 0.4) * place.size];
+            return [now.left + left + ({slot} % 8 + 0.4) * place.size,
+                now.top + top + (({slot} >> 3) + 0.4) * place.size];
         }})()""")
         self.browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         return self.browser.run("by('tip').hidden ? null : by('tip').innerText")
@@ -199,7 +203,8 @@ class Page(BrowserTest):
                     self.assertIn(f"owner: {owner}", text)
                     self.assertIn("64 KiB resident", text)
                     inside = self.browser.run("""(() => { const box = by("tip").getBoundingClientRect();
-                        return box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight; })()""")
+                        return box.left >= 0 && box.top >= 0 && box.right <= innerWidth
+                            && box.bottom <= innerHeight; })()""")
                     self.assertTrue(inside, "the words are outside of the window")
 
     def test_keys_and_taps_reach_a_slot(self):
@@ -383,7 +388,8 @@ class Live(BrowserTest):
         self.assertGreaterEqual(int(shown.replace(",", "")), before + 8000)
         self.assertIn("768", self.browser.run("by('chips').innerText"))
         # Something was refilled meanwhile, and the terms are drawn.
-        fast = "[...by('rates').querySelectorAll('.spark')].filter((one) => / [0-9.]*[1-9]/.test(one.getAttribute('d')))"
+        fast = ("[...by('rates').querySelectorAll('.spark')]"
+                ".filter((one) => / [0-9.]*[1-9]/.test(one.getAttribute('d')))")
         self.assertGreater(self.browser.run(f"{fast}.length"), 0)
         self.assertEqual(self.browser.run("by('wave').children.length"), 8)
         self.assertEqual(self.browser.complaints(), [])
@@ -470,7 +476,8 @@ class Run(BrowserTest):
         super().setUpClass()
         cls.page = pathlib.Path(cls.profile.name) / "run.html"
         program = ["/usr/bin/python3", "-c", "keep = [bytes(3000) for i in range(5000)]"]
-        subprocess.run([Page.hakmem, "run", "--hakmem", Page.library, "--profile", "--report", cls.page, "--", *program],
+        subprocess.run([Page.hakmem, "run", "--hakmem", Page.library, "--profile", "--report", cls.page, "--",
+                        *program],
                        check=True, capture_output=True, timeout=1200)
 
     def test_light_and_dark_narrow_and_wide(self):
@@ -479,8 +486,8 @@ class Run(BrowserTest):
             self.browser.open(self.page, width=width, dark=dark)
             self.browser.screenshot(self.place / f"run-{width}-{'dark' if dark else 'light'}.png", whole=False)
             self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
-            own, *framed = self.browser.run("""[document, ...[...document.querySelectorAll("iframe")].map((one) => one.contentDocument)].map(
-                (one) => getComputedStyle(one.documentElement).backgroundColor)""")
+            own, *framed = self.browser.run("""[document, ...[...document.querySelectorAll("iframe")].map(
+                (one) => one.contentDocument)].map((one) => getComputedStyle(one.documentElement).backgroundColor)""")
             self.assertEqual(framed, [own, own], "a page in the page looks unlike it")
             papers.add(own)
         self.assertEqual(len(papers), 2)
@@ -488,8 +495,8 @@ class Run(BrowserTest):
 
     def test_the_keyboard_reaches_the_map_and_the_flames(self):
         self.browser.open(self.page)
-        focusable = self.browser.run("""[...document.querySelectorAll("iframe")].map((one) => one.contentDocument.querySelectorAll(
-            'canvas[tabindex="0"], .flame > [tabindex="0"]').length)""")
+        focusable = self.browser.run("""[...document.querySelectorAll("iframe")].map(
+            (one) => one.contentDocument.querySelectorAll('canvas[tabindex="0"], .flame > [tabindex="0"]').length)""")
         self.assertTrue(all(focusable), focusable)
 
 

@@ -133,7 +133,8 @@ def known_pythons():
     """One of each version that the library knows."""
     say = "import sys; print(sys.version_info[1], sys.executable)"
     found = {}
-    for path in [shutil.which("python3", path=os.defpath), *pathlib.Path.home().glob(".pyenv/versions/3.*/bin/python3")]:
+    for path in [shutil.which("python3", path=os.defpath),
+                 *pathlib.Path.home().glob(".pyenv/versions/3.*/bin/python3")]:
         if path:
             minor, executable = subprocess.run([path, "-c", say], capture_output=True, text=True).stdout.split()
             if 9 <= int(minor) <= 13:
@@ -466,7 +467,8 @@ for line in sys.stdin:
                  if "; // " in line}
         subprocess.run(["cc", "-O2", "-g", "-o", program, source], check=True)
         environment = {**os.environ, "HAKMEM_PROFILE_RATE": "0"}  # else fewer are sampled where they take less time
-        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--json", "--", program],
+        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--json", "--",
+                              program],
                              env=environment, capture_output=True, text=True, check=True)
         profile = json.loads(run.stderr)["profile"]
         held = {}
@@ -478,18 +480,22 @@ for line in sys.stdin:
         self.assertEqual({live for _, live in held.values()}, {0}, "all was freed")
         run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--", program],
                              env=environment, capture_output=True, text=True, check=True).stderr
-        self.assertRegex(run, rf"Held at the peak, by allocation site:\n.* in use at the peak (?s:.*) refill at freeing.c:{lines['LATE']}")
+        self.assertRegex(run, rf"Held at the peak, by allocation site:\n.* in use at the peak (?s:.*) refill at "
+                              rf"freeing.c:{lines['LATE']}")
         self.assertNotIn("Still held", run)
         # The same from the file that the program left, and from pprof's.
         left, again = self.place / "freeing.txt", self.place / "freeing.pb.gz"
         subprocess.run([program], check=True, env={**environment, "LD_PRELOAD": self.library,
-                                                   "HAKMEM_PROFILE_FILE": f"{left}.%p", "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+                                                   "HAKMEM_PROFILE_FILE": f"{left}.%p",
+                                                   "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
         next(self.place.glob("freeing.txt.*")).rename(left)
-        self.assertRegex(self.run_tool("flame", left), r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
+        self.assertRegex(self.run_tool("flame", left),
+                         r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
         shown = self.run_tool("flame", left, "--metric", "peak_space")
         self.assertRegex(shown, rf"refill at freeing.c:{lines['LATE']}(?s:.*)fill at freeing.c:{lines['EARLY']}")
         self.run_tool("flame", left, "-o", again)
-        self.assertEqual(self.run_tool("flame", again, "--metric", "peak_space").splitlines()[2:], shown.splitlines()[2:])
+        self.assertEqual(self.run_tool("flame", again, "--metric", "peak_space").splitlines()[2:],
+                         shown.splitlines()[2:])
 
     def test_a_failure_is_reported_with_its_lines(self):
         """Else a double free in production says what happened, but not where."""
@@ -501,12 +507,14 @@ for line in sys.stdin:
 
         def report(path, how, **options):
             run = subprocess.run([path, how], capture_output=True, text=True, env={
-                **os.environ, "LD_PRELOAD": self.library, **{f"HAKMEM_{name}": value for name, value in options.items()}})
+                **os.environ, "LD_PRELOAD": self.library,
+                **{f"HAKMEM_{name}": value for name, value in options.items()}})
             self.assertLess(run.returncode, 0)
             (self.place / "report.log").write_text(run.stderr)
             whole = self.run_tool("symbolize", "report.log")
             with open(self.place / "report.log") as log:
-                same = subprocess.run([self.hakmem, "symbolize", *WITHOUT_LIBC], stdin=log, capture_output=True, text=True,
+                same = subprocess.run([self.hakmem, "symbolize", *WITHOUT_LIBC], stdin=log, capture_output=True,
+                                      text=True,
                                       check=True).stdout
             self.assertEqual(whole, same)
             return run.stderr.splitlines(), whole.splitlines()
@@ -540,7 +548,8 @@ for line in sys.stdin:
         self.assertEqual([call["function"] for call in document["freed"]["calls"][:2]], ["release", "work"])
         self.assertGreater(document["statistics"]["rss_bytes"]["total"], 0)
         self.assertEqual(document["statistics"]["options"]["ON_ERROR"], "report")
-        without_id = [re.sub(r"\) \(build id [0-9a-f]+\)", ")", line) for line in self.run_tool("symbolize", path).splitlines()]
+        without_id = [re.sub(r"\) \(build id [0-9a-f]+\)", ")", line)
+                      for line in self.run_tool("symbolize", path).splitlines()]
         self.assertEqual(without_id, whole[:len(without_id)])
         self.assertGreater(len(without_id), 8)
         # What secure mode knows with SECURE_STACKS=1: who allocated and freed the block, in lines and as JSON.
@@ -550,18 +559,21 @@ for line in sys.stdin:
                             for what in ("allocated", "freed"))
         self.assertTrue(whole[2].endswith(f" → {place('release', 'FREE')}"), whole)
         self.assertTrue(whole[3].endswith(f" → {place('work', 'SECOND')}"), whole)
-        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← "
+                                                      f"{place('work', 'REQUEST')}"), whole)
         self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
         from_json = self.run_tool("symbolize", next(self.place.glob("secure-*.json")))
         for mark in ("SECOND", "REQUEST", "FIRST"):
             self.assertIn(place("work", mark), from_json)
         # What the guard pool knows: the access, and who allocated and freed the block.
         plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="2")
-        self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
+        self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte "
+                                   r"8$")
         allocated = next(at for at, line in enumerate(plain) if line.startswith("hakmem: allocated by thread "))
         freed = next(at for at, line in enumerate(plain) if line.startswith("hakmem: freed by thread "))
         self.assertTrue(whole[2].endswith(f" → {place('work', 'WRITE')}"), whole)
-        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← "
+                                                      f"{place('work', 'REQUEST')}"), whole)
         self.assertTrue(whole[freed + 1].endswith(f" → {place('release', 'FREE')}"), whole)
         self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
 
@@ -570,7 +582,8 @@ for line in sys.stdin:
         program = self.place / "hitting"
         subprocess.run(["cc", "-O1", "-g", "-o", program, HERE / "profile" / "hitting.c"], check=True)
         for begin in ("profile start --bytes 64k PID", "set PID GUARD_SAMPLE_BYTES=64k"):
-            with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True,
                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json"}) as run:
                 self.assertEqual(run.stdout.readline(), "begun\n")
                 self.run_tool(*begin.replace("PID", str(run.pid)).split())
@@ -582,7 +595,8 @@ for line in sys.stdin:
     def test_arenas_with_names_are_told_apart(self):
         """Else a profile adds up what a program keeps apart on purpose, and nobody sees which of its arenas grew."""
         program, names = self.place / "arenas", ["parser", 'scene: "cache"', ""]
-        subprocess.run(["cc", "-O1", "-g", "-I", HERE.parents[1] / "include", "-o", program, HERE / "profile" / "arenas.c",
+        subprocess.run(["cc", "-O1", "-g", "-I", HERE.parents[1] / "include", "-o", program,
+                        HERE / "profile" / "arenas.c",
                         self.library], check=True)
         written = self.place / "arenas.txt"
         with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={
@@ -596,7 +610,8 @@ for line in sys.stdin:
         at_end = json.loads(self.run_tool("flame", f"{written}{pid}", "--json"))
         again = json.loads(self.run_tool("flame", "arenas.pb.gz", "--json"))
         for found in live, at_end, again:
-            held = {site.get("arena", ""): site["in_use"]["objects"] for site in found["sites"] if "fill" in site["function"]}
+            held = {site.get("arena", ""): site["in_use"]["objects"]
+                    for site in found["sites"] if "fill" in site["function"]}
             self.assertEqual(held.keys(), set(names), found["sites"])
             for name, blocks in zip(names, (1000, 2000, 3000 + 4000)):
                 self.assertAlmostEqual(held[name], blocks, delta=blocks / 50)
@@ -611,12 +626,13 @@ for line in sys.stdin:
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""
         source = HERE / "profile" / "leaking.cc"
-        lines = {line.rsplit("// ")[1].split()[0]: number for number, line in enumerate(source.read_text().splitlines(), 1)
-                 if "; // " in line}
+        lines = {line.rsplit("// ")[1].split()[0]: number
+                 for number, line in enumerate(source.read_text().splitlines(), 1) if "; // " in line}
         program = self.place / "leaking"
         subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-o", program, source], check=True)
         rate = 6_000_000
-        process = subprocess.Popen([program, str(rate)], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_RATE": "0"},
+        process = subprocess.Popen([program, str(rate)],
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_RATE": "0"},
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         pid = str(process.pid)
         try:
@@ -635,7 +651,8 @@ for line in sys.stdin:
             self.assertAlmostEqual(first["blocks_per_second"] * 700, first["rate"], delta=first["rate"] / 10)
             self.assertEqual(first["still_held"], 1, "no block of the leak was freed")
             self.assertLess(first["oldest_ms"], whole["sampled_seconds"] * 1000 + 1000)
-            # What it leaks in the time is exactly known. A busy machine may keep it from leaking for a part of the time.
+            # What it leaks in the time is exactly known. A busy machine may keep it from leaking for a part of the
+            # time.
             grew = (whole["live_after"] - whole["live_before"]) / whole["measured_seconds"]
             self.assertAlmostEqual(first["rate"], grew, delta=2 * first["margin"] + grew / 3)
             for other in whole["sites"][1:]:
@@ -674,7 +691,8 @@ for line in sys.stdin:
             return int(subprocess.run([program, "20", "7"], env=environment, stdin=subprocess.DEVNULL, check=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout)
 
-        # Of 20 bursts none is to take an eighth of the time, or its blocks are long-lived, too: on a busy machine not the first time.
+        # Of 20 bursts none is to take an eighth of the time, or its blocks are long-lived, too: on a busy machine not
+        # the first time.
         expected = (r"^hakmem policy 1\n# Learned from bursts: .*\n"
                     r"long-lived [0-9a-f]{40}\+0x[0-9a-f]+ [0-9a-f]{40}\+0x[0-9a-f]+ # wrapper < long_lived: ")
         for _ in range(20):
@@ -688,11 +706,13 @@ for line in sys.stdin:
         self.assertLess(with_policy * 1.7, without, "10 MiB are live, and 25 MiB were in a burst")
         # A running program: everything that lives now is old.
         process = subprocess.Popen([program, "12", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_BYTES": "4K", "HAKMEM_PROFILE_RATE": "70000"})
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1",
+                                        "HAKMEM_PROFILE_BYTES": "4K", "HAKMEM_PROFILE_RATE": "70000"})
         try:
             process.stdout.readline()
             self.assertIn("wrapper < long_lived", self.run_tool("learn", str(process.pid), "--for", "1s", "-o", "-"))
-            self.assertRegex(self.run_tool("options", str(process.pid)), r"PROFILE_RATE +70000", "learn sets what it changed back")
+            self.assertRegex(self.run_tool("options", str(process.pid)), r"PROFILE_RATE +70000",
+                             "learn sets what it changed back")
             self.assertIn("less than a second", self.run_tool("learn", str(process.pid), "--for", "0.5s", status=2))
             # Ctrl-C ends the time: else no block can have lived for a quarter of it.
             def interrupted(seconds):
@@ -712,15 +732,18 @@ for line in sys.stdin:
         finally:
             process.communicate()
         self.assertIn("no call sites, as there is too little to gain", subprocess.run(
-            [self.hakmem, "learn", "--hakmem", self.library, "-o", policy, "--", "perl", "-e", "my @a = map { 'x' x $_ } 1 .. 2000"],
+            [self.hakmem, "learn", "--hakmem", self.library, "-o", policy, "--", "perl", "-e",
+             "my @a = map { 'x' x $_ } 1 .. 2000"],
             stderr=subprocess.PIPE, text=True, check=True).stderr)
         self.assertEqual(len(policy.read_text().splitlines()), 2)
 
     def test_learn_writes_settings_that_gain(self):
-        """Else a program that could take a sixth less time has to be searched by hand. Whether a setting gains depends on what a miss
-        costs here, beside the rest of the program; gains.rs has the rule and a program's statistics with made-up times."""
+        """Else a program that could take a sixth less time has to be searched by hand. Whether a setting gains depends
+        on what a miss costs here, beside the rest of the program; gains.rs has the rule and a program's statistics with
+        made-up times."""
         program, policy = self.place / "growing", self.place / "growing.policy"
-        subprocess.run(["gcc", "-O1", "-fno-builtin", "-Wl,--build-id", "-o", program, HERE / "profile" / "growing.c"], check=True)
+        subprocess.run(["gcc", "-O1", "-fno-builtin", "-Wl,--build-id", "-o", program, HERE / "profile" / "growing.c"],
+                       check=True)
         for rounds, most in ("1000", 1), ("1", 0):
             self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, rounds)
             lines = [line for line in policy.read_text().splitlines() if line.startswith("set ")]
@@ -728,7 +751,8 @@ for line in sys.stdin:
             for line in lines:
                 self.assertRegex(line, r"^set carve_bytes:512=16384 # \S+ [kM] misses bring [78]\.\d blocks each: ")
         policy.write_text("hakmem policy 1\nset carve_bytes:512=16384\n")
-        said = subprocess.run([program, "1"], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_POLICY": str(policy)},
+        said = subprocess.run([program, "1"], env={**os.environ, "LD_PRELOAD": self.library,
+                                                   "HAKMEM_POLICY": str(policy)},
                               stderr=subprocess.PIPE, text=True, check=True)
         self.assertEqual(said.stderr, "", "the library takes such a line")
 
@@ -743,9 +767,11 @@ for line in sys.stdin:
             self.skipTest("no CPython 3.9 to 3.13")
 
         def start(python, name, **options):
-            environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": str(INTERVAL), "HAKMEM_PROFILE_RATE": "0", "LC_ALL": "C.UTF-8",
+            environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": str(INTERVAL),
+                           "HAKMEM_PROFILE_RATE": "0", "LC_ALL": "C.UTF-8",
                            "HAKMEM_PROFILE_FILE": str(self.place / name), **options}
-            return subprocess.Popen([python, script, "2000"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            return subprocess.Popen([python, script, "2000"], env=environment, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.DEVNULL)
         running = [start(python, f"python-{at}-%p.txt") for at, python in enumerate(pythons)]
         running.append(start(pythons[0], "python-off-%p.txt", HAKMEM_PROFILE_PYTHON="0"))
         self.assertEqual([process.wait(1200) for process in running], [0] * len(running))
@@ -753,7 +779,8 @@ for line in sys.stdin:
             written = self.place / f"python-{at}-{process.pid}.txt"
             found = json.loads(self.run_tool("flame", written, "--json", "--metric", "alloc_space"))
             sites = {site["line"]: site for site in found["sites"] if site["file"] == script}
-            for mark, function, allocated, block in [("LEAK", "request", 2000 * 3000, 3000), ("PARTS", "größe", 40 * 4000, 4000),
+            for mark, function, allocated, block in [("LEAK", "request", 2000 * 3000, 3000),
+                                                     ("PARTS", "größe", 40 * 4000, 4000),
                                                      ("CALLED BACK", "weigh", 500 * 2250, 2250)]:
                 self.assertIn(lines[mark], sites, (python, mark))
                 site = sites[lines[mark]]
@@ -767,7 +794,8 @@ for line in sys.stdin:
                 self.run_tool("flame", written, "-o", folded, "--metric", "alloc_space")
                 return folded.read_text()
             below = r"(?m);<module>;serve;(Service\.)?request;[^;]"
-            self.assertRegex(self.until(lambda text: re.search(below, text), *[fold] * 20), below, "what C does is below")
+            self.assertRegex(self.until(lambda text: re.search(below, text), *[fold] * 20), below,
+                             "what C does is below")
             self.assertNotIn(";_PyEval_EvalFrameDefault;", folded.read_text())
         written = self.place / f"python-off-{running[-1].pid}.txt"
         self.assertNotIn("leaking.py", self.run_tool("flame", written, "--metric", "alloc_space"))
@@ -805,8 +833,10 @@ for line in sys.stdin:
             console.log('ready');
             process.stdin.on('end', () => process.exit(0)).resume();
             """)
-        process = subprocess.Popen([node, "--perf-basic-prof", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1"}, cwd=self.place)
+        process = subprocess.Popen([node, "--perf-basic-prof", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True,
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1"},
+                                   cwd=self.place)
         try:
             self.assertEqual(process.stdout.readline(), "ready\n")
             first = json.loads(self.run_tool("flame", process.pid, "--json"))["sites"][0]

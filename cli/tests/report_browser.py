@@ -539,7 +539,8 @@ class Report(BrowserTest):
         # What is ahead by less than the noise does not count: behind tcmalloc and snmalloc, level with rpmalloc.
         self.assertEqual(line(self.race({"tcmalloc": 0.8, "snmalloc": 0.9, "rpmalloc": 0.99})),
                          "Of 4 allocators, HAKMEM is 3rd in time and the leanest")
-        # Nor where the ratio to a peer is computed from two: it counts if it is beyond what the baseline shows against itself.
+        # Nor where the ratio to a peer is computed from two: it counts if it is beyond what the baseline shows against
+        # itself.
         names = ["system", "hakmem", "jemalloc"]
         for jemalloc, said in ((0.795, "level with the fastest"), (0.6, "2nd in time"), (1.2, "the fastest")):
             one = workload("race", "", random.Random(5), names, baseline="system", metric=False,
@@ -574,7 +575,8 @@ class Report(BrowserTest):
     def test_counts_alone_are_a_page(self):
         counts = self.write("alone", {"title": "Counts", "machine": "x <y>", "paths": [
             {"name": "hit", "unit": "lines", "x_unit": "threads", "series": [
-                {"allocator": "hakmem", "points": [[1, 0], [64, 31.5]]}]}], "findings": [{"line": "hit <grows>", "reason": None}]})
+                {"allocator": "hakmem", "points": [[1, 0], [64, 31.5]]}]}],
+                "findings": [{"line": "hit <grows>", "reason": None}]})
         page, plots = self.place / "counts.html", self.place / "counts"
         done = self.report("--counts", counts, "--html", page, "--plots", plots)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -27,7 +27,8 @@ class Hakmem(ConanFile):
         self.version = re.search(r"^project\(hakmem VERSION ([0-9.]+)", text, re.MULTILINE)[1]
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "THIRD_PARTY.md", "cmake/*", "include/*", "src/*", "docs/*.py", "docs/*.gdb",
+        for pattern in ("CMakeLists.txt", "LICENSE", "THIRD_PARTY.md", "cmake/*", "include/*", "src/*", "docs/*.py",
+                        "docs/*.gdb",
                         "packaging/packages.cmake", "cli/assets/grafana.json"):
             copy(self, pattern, self.root(), self.export_sources_folder)
 

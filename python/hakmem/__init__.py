@@ -67,8 +67,8 @@ def option(name):
 
 
 def set_option(name, value):
-    """Sets an option of the running process. ValueError: no such option or value. PermissionError: the option is only read
-    when a program starts."""
+    """Sets an option of the running process. ValueError: no such option or value. PermissionError: the option is only
+    read when a program starts."""
     change = _function("hak_option_set", ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
     error = change(name.encode(), str(value).encode())
     if error == errno.EPERM:

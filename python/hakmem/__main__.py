@@ -31,7 +31,8 @@ def starts_python(argument):
 
 
 def translate(arguments):
-    """The command's arguments, where Python's are among these: None if what follows the command's own options is no script."""
+    """The command's arguments, where Python's are among these: None if what follows the command's own options is no
+    script."""
     if not arguments or arguments[0] not in TRANSLATED:
         return None
     at = 1

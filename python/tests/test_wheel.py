@@ -62,7 +62,8 @@ print(hakmem.stats()["rss_bytes"]["live"] - before)
     def test_library_command_and_wheel_have_one_version(self):
         version = importlib.metadata.version("hakmem")
         self.assertEqual(self.passes("import ctypes; hak_version = ctypes.CDLL(None).hak_version\n"
-                                     "hak_version.restype = ctypes.c_char_p; print(hak_version().decode())"), f"{version}\n")
+                                     "hak_version.restype = ctypes.c_char_p; print(hak_version().decode())"),
+                                     f"{version}\n")
         self.assertEqual(python("-m", "hakmem", "--version").stdout, f"hakmem {version}\n")
 
     def test_the_package_says_who_made_it_and_where_its_pages_are(self):
@@ -71,7 +72,8 @@ print(hakmem.stats()["rss_bytes"]["live"] - before)
         self.assertEqual(metadata.get_all("Project-URL"), ["Documentation, https://docs.rs/hakmem"])
 
     def test_trim_gives_memory_back(self):
-        self.assertGreater(int(self.passes("held = [bytes(1000) for _ in range(20_000)]\ndel held\nprint(hakmem.trim())")), 0)
+        self.assertGreater(int(self.passes("held = [bytes(1000) for _ in range(20_000)]\ndel "
+                                           "held\nprint(hakmem.trim())")), 0)
 
     def test_options_are_read_and_set(self):
         code = """
@@ -104,7 +106,8 @@ print(hakmem.stats()["counters"]["samples_taken"])
 
 class Command(unittest.TestCase):
     def test_run_passes_arguments_output_and_status_on(self):
-        result = python("-m", "hakmem", "run", "-c", f"import sys; print(sys.argv[1:], {LOADED}); sys.exit(3)", "--json", "x")
+        result = python("-m", "hakmem", "run", "-c", f"import sys; print(sys.argv[1:], {LOADED}); sys.exit(3)",
+                        "--json", "x")
         self.assertEqual((result.returncode, result.stdout), (3, "['--json', 'x'] True\n"))
         self.assertIn("resident", result.stderr)
 
@@ -125,9 +128,11 @@ class Command(unittest.TestCase):
             for arguments, translated in (
                 (["run", "-m", "json.tool", "-c", "x"], ["run", *begin, "-m", "json.tool", "-c", "x"]),
                 (["run", "--json", script, "--", "-m"], ["run", "--json", *begin, script, "--", "-m"]),
-                (["profile", "--report", script, "-c", "1"], ["run", "--profile", "--report", script, *begin, "-c", "1"]),
+                (["profile", "--report", script, "-c", "1"],
+                 ["run", "--profile", "--report", script, *begin, "-c", "1"]),
                 (["run", "--", "server", "-m", "x"], None), (["run", "server", "-m", "x"], None),
-                (["explain", "1", "-c", "x"], None), (["run", "--report"], None), (["top", "-m", "x"], None), ([], None),
+                (["explain", "1", "-c", "x"], None), (["run", "--report"], None), (["top", "-m", "x"], None),
+                ([], None),
             ):
                 self.assertEqual(translate(arguments), translated, arguments)
 

@@ -61,7 +61,8 @@ PROGRAMS = {
     "python3": ["/usr/bin/python3", "-S", "-c", PYTHON],
     "lua5.4": ["lua5.4", "-e", LUA],
     "sqlite3": ["sqlite3", ":memory:", SQL],
-    "perl": ["perl", "-e", "for (1..20000) { $h{$_ % 3000} = 'x' x ($_ % 900) } print length(join '', values %h), qq(\\n)"],
+    "perl": ["perl", "-e", "for (1..20000) { $h{$_ % 3000} = 'x' x ($_ % 900) } print length(join '', values %h), "
+                           "qq(\\n)"],
 }
 SETTINGS = {"auto": [], "eager": ["-E", "HAKMEM_PURGE=eager"], "window": ["-E", "HAKMEM_REGION_BYTES=0"]}
 

@@ -3,8 +3,9 @@
 
 usage: run.py --library LIBRARY [NAME…]
 
-The sessions are those of tests/programs/programs.toml: the ones that PROGRAMS lists, or NAME…. Programs that are missing are
-installed. record.c says what is recorded, check.cc what must hold. Python's objects, too, are blocks of malloc's here.
+The sessions are those of tests/programs/programs.toml: the ones that PROGRAMS lists, or NAME…. Programs that are
+missing are installed. record.c says what is recorded, check.cc what must hold. Python's objects, too, are blocks of
+malloc's here.
 """
 # SPDX-License-Identifier: MIT
 import argparse
@@ -58,7 +59,8 @@ def run(program, kit, library, totals):
     problem = side.run().get("problem")
     numbers, text = check(kit, side)
     good = not problem and numbers[0] > 0 and numbers[3] == 0
-    print(f"{'ok  ' if good else 'FAIL'} {program.name:<12}{numbers[0]:>12,} events {numbers[1]:>6,} threads {numbers[2]:>6,} processes",
+    print(f"{'ok  ' if good else 'FAIL'} {program.name:<12}{numbers[0]:>12,} events {numbers[1]:>6,} threads "
+          f"{numbers[2]:>6,} processes",
           flush=True)
     if problem:
         print(f"       {problem}", flush=True)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Changes the sources in small ways, one at a time, and sees whether a test fails: what no test notices, no test guards.
+"""Changes the sources in small ways, one at a time, and sees whether a test fails: what no test notices, no test
+guards.
 
-usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--jobs N] [--results FILE] [--again VERDICT] [--report]
+usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--jobs N] [--results FILE] [--again VERDICT]
+[--report]
 
  1. A mutant is one change within a function of src/: a comparison, an operator, a number, a condition that is always
     true or always false, a statement that is left out. COUNT of them (200) are drawn by the seed, as many in each file.
@@ -38,7 +40,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TREES = ROOT / "build" / "mutants"
 EQUIVALENT = HERE / "equivalent.txt"
-CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce", "src/space")  # without the wings
+CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce",
+                "src/space")  # without the wings
 UNCHANGED = "src/tiny.c"  # compiled as it is, to see that what is replaced works
 MOST_MEMORY_KIB = 4 << 20
 IDLE_SAMPLES = 20
@@ -49,7 +52,8 @@ TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:[^\n\\]|\\\n|\\.)*|[A-Za-z_]\w*"""
     r"""|\d[\w.]*|<<=|>>=|->|\+\+|--|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|<<|>>|\S""", re.DOTALL | re.MULTILINE)
 SWAPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&", "<<": ">>",
-         ">>": "<<", "+=": "-=", "-=": "+=", "|=": "&=", "&=": "|=", "++": "--", "--": "++", "true": "false", "false": "true"}
+         ">>": "<<", "+=": "-=", "-=": "+=", "|=": "&=", "&=": "|=", "++": "--", "--": "++", "true": "false",
+         "false": "true"}
 BINARY = {"+": "-", "-": "+", "|": "&", "&": "|", "/": "*", "%": "/"}  # if an operand stands before them
 NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)([uUlL]*)$")
 NO_STATEMENT = {"if", "else", "for", "while", "do", "switch", "case", "default", "return", "break", "continue", "goto",
@@ -199,7 +203,8 @@ class Build:
         environment = {name: value for name, value in os.environ.items() if not name.endswith("_LAUNCHER")}
         with open(log, "w", encoding="utf-8") as out:
             for command in (["cmake", "--preset", "release", "-S", ROOT, "-B", self.folder, "-DCMAKE_C_COMPILER=gcc",
-                             "-DCMAKE_CXX_COMPILER=g++", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF", "-DHAKMEM_WERROR=OFF"],
+                             "-DCMAKE_CXX_COMPILER=g++", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF",
+                             "-DHAKMEM_WERROR=OFF"],
                             ["ninja", "-C", self.folder, "hakmem", "tests/all"]):
                 if subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, env=environment, check=False).returncode:
                     sys.exit(f"mutants: {command[0]} failed; see {log}")
@@ -269,7 +274,8 @@ class Mutant:
         for archive, of in (("tests/libhakmem_plain.a", "hakmem_objects"), ("libhakmem.a", "hakmem_program_objects")):
             if f" {archive} " in command:
                 members = printed("ar", "t", self.build.folder / archive).split()
-                mine = {os.path.basename(old): new for old, new in sorted(self.objects.items(), key=lambda each: of in each[0])
+                mine = {os.path.basename(old): new for old,
+                        new in sorted(self.objects.items(), key=lambda each: of in each[0])
                         if os.path.basename(old) in members and old.startswith("CMakeFiles/")}
                 command = command.replace(f" {archive} ", " " + " ".join(map(str, mine.values())) + f" {archive} ")
         command = command.replace(f" -o {name} ", f" -o {made} ")
@@ -281,7 +287,8 @@ class Mutant:
         name = os.path.relpath(test.command[0], self.build.folder)
         if name in self.build.links:
             own = [user for user in self.build.users[self.file] if f" {user} " in self.build.links[name]]
-            is_ours = any(f" {archive} " in self.build.links[name] for archive in ("tests/libhakmem_plain.a", "libhakmem.a"))
+            is_ours = any(f" {archive} " in self.build.links[name] for archive in ("tests/libhakmem_plain.a",
+                                                                                   "libhakmem.a"))
             if own or is_ours:
                 if not all(user in self.objects or self.object(user) for user in own) or not self.link(name):
                     return None
@@ -338,7 +345,8 @@ def run_test(build, test, seconds, places, output):
              f': >{shlex.quote(str(began))} && exec env LD_PRELOAD={shlex.quote(preload)} "$@"', "sh"]
     shell[4] = binds + shell[4]
     with open(output, "wb") as out:
-        process = subprocess.Popen([*shell, *test.command], cwd=build.folder / "tests", stdin=subprocess.DEVNULL, stdout=out,
+        process = subprocess.Popen([*shell, *test.command], cwd=build.folder / "tests", stdin=subprocess.DEVNULL,
+                                   stdout=out,
                                    stderr=out, start_new_session=True, env=environment, preexec_fn=prepare)
     problem = problem_of(process, seconds)
     with contextlib.suppress(ProcessLookupError):

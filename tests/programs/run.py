@@ -171,9 +171,12 @@ def sqlite3(side):
             file.write(f"insert into t(kind, body) values ({generator.randrange(500)}, "
                        f"'{generator.randbytes(generator.randrange(20, 1000)).hex()}');\n")
         file.write("commit;\ncreate index k on t(kind, substr(body, 1, 20));\n"
-                   "update t set body = body || 'more' where kind % 7 = 0;\ndelete from t where kind % 5 = 0;\nvacuum;\n"
-                   "select kind, count(*), sum(length(body)), max(body) from t group by kind order by 3 desc limit 20;\n"
-                   "select count(*) from t a join t b on a.kind = b.kind and substr(a.body, 1, 20) < substr(b.body, 1, 20)"
+                   "update t set body = body || 'more' where kind % 7 = 0;\ndelete from t where kind % 5 = "
+                   "0;\nvacuum;\n"
+                   "select kind, count(*), sum(length(body)), max(body) from t group by kind order by 3 desc limit "
+                   "20;\n"
+                   "select count(*) from t a join t b on a.kind = b.kind and substr(a.body, 1, 20) < substr(b.body, 1, "
+                   "20)"
                    " where a.kind < 20;\npragma integrity_check;\n.sha3sum\n")
     with open(script, "rb") as file:
         verdict = side.run("/usr/bin/sqlite3", ":memory:", stdin=file)
@@ -320,7 +323,8 @@ def redis(side):
         commands = []
         for number in range(40000):
             commands.append(f"set key:{number} {generator.randbytes(generator.randrange(1, 300)).hex()}")
-            commands.append(f"zadd sorted:{number % 97} {generator.randrange(10**6)} member:{generator.randrange(5000)}")
+            commands.append(f"zadd sorted:{number % 97} {generator.randrange(10**6)} "
+                            f"member:{generator.randrange(5000)}")
             commands.append(f"hset hash:{number % 1009} field:{generator.randrange(300)} {generator.random()}")
             commands.append(f"append key:{generator.randrange(number + 1)} {'x' * (1 + generator.randrange(50))}")
             commands.append(f"del key:{generator.randrange(number + 1)}")
@@ -344,7 +348,8 @@ select k, count(*), sum(length(body)), max(m) from t group by k order by 3 desc,
 select count(*), md5(string_agg(m, ',' order by m desc)) from t where body ~ 'a[0-9]{3}f';
 select count(*) from t a join t b on a.m = b.m and a.k = b.k;
 select md5(string_agg(x::text, '' order by i)) from
-    (select i, jsonb_build_object('id', i, 'tags', array_agg(m) over (partition by k order by i)) x from t where k < 20) s;
+    (select i, jsonb_build_object('id', i, 'tags', array_agg(m) over (partition by k order by i)) x
+     from t where k < 20) s;
 do $$ declare a text[] := '{}'; begin for n in 1 .. 3000 loop a := a || md5(n::text); end loop;
     create table u as select unnest(a) v; end $$;
 select count(*), max(v) from u;

@@ -2,7 +2,8 @@
 """prove.py CBMC [NAME…]: proves with cbmc what prove.py --list says, or what is named.
 
  1. A proof is a function of tests/prove/*.c (prove.h), which includes the shipped sources. It holds if cbmc finds no
-    input for which one of its lines fails, a loop runs further than the bound, or the sources do what C leaves undefined.
+    input for which one of its lines fails, a loop runs further than the bound, or the sources do what C leaves
+    undefined.
  2. Each proof must fail with each of its bugs: seeds.txt names the proof, a file of src/, a text that must be there
     once, and what stands in a copy of src/ instead. A proof without a bug fails, too.
  3. Every function that a proof reaches must have a body, else cbmc would take any value for its answer, and no effect.
@@ -42,7 +43,8 @@ def proofs():
         text = path.read_text()
         found = [Proof(path, *groups) for groups in PROOF.findall(text)]
         if len(found) != len(re.findall(r"^void prove_", text, re.MULTILINE)):
-            sys.exit(f"prove.py: {path.name} has proofs without a comment before, or without --unwind in the first line")
+            sys.exit(f"prove.py: {path.name} has proofs without a comment before, or without --unwind in the first "
+                     f"line")
         known.update((proof.name, proof) for proof in found)
     return known
 

@@ -1,5 +1,5 @@
-# A service that leaks: leaking.py REQUESTS. It prints "ready" after REQUESTS requests, and goes on, a thousand a second, until
-# its standard input ends. Some of what it does is done in a thread, and some is called back from C.
+# A service that leaks: leaking.py REQUESTS. It prints "ready" after REQUESTS requests, and goes on, a thousand a
+# second, until its standard input ends. Some of what it does is done in a thread, and some is called back from C.
 # SPDX-License-Identifier: MIT
 import os
 import select
