@@ -16,7 +16,8 @@ for kind; do
   {
     cmake -S . -B $BUILD -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-g -DCMAKE_CXX_FLAGS=-g \
       -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--build-id -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR="${LIBDIR[$kind]}" \
-      -DHAKMEM_WERROR=OFF ${DEBEMAIL:+"-DHAKMEM_MAINTAINER=${DEBFULLNAME:-HAKMEM} <$DEBEMAIL>"} -DHAKMEM_COMMAND="${HAKMEM_COMMAND:-$PWD/build/hakmem}"
+      -DHAKMEM_WERROR=OFF ${DEBEMAIL:+"-DHAKMEM_MAINTAINER=${DEBFULLNAME:-HAKMEM} <$DEBEMAIL>"} \
+      -DHAKMEM_COMMAND="${HAKMEM_COMMAND:-$PWD/build/hakmem}"
     cmake --build $BUILD
     rm -f build/packages/*."$kind"
     (cd build/packages && cpack --config work/CPackConfig.cmake -G "${GENERATOR[$kind]}" \

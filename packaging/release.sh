@@ -52,7 +52,8 @@ make() {
   seconds=$(git log -1 --format=%ct)
   git archive --format=tar --prefix="hakmem-$VERSION/" HEAD | gzip -9n >"$directory/hakmem-$VERSION.tar.gz"
   python3 packaging/sbom.py "$VERSION" "$(git rev-parse HEAD)" "$seconds" >"$directory/hakmem-$VERSION.spdx.json"
-  find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + 2>/dev/null || true
+  find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + \
+    2>/dev/null || true
   recipes "$directory"
   rm -f "$directory/SHA256SUMS"
   rm -f "$directory/SHA256SUMS.sig"
@@ -67,7 +68,8 @@ make() {
 
 # With the signers of this checkout: those beside a release would be whoever's who made it.
 verify() {
-  ssh-keygen -q -Y verify -f packaging/allowed_signers -I release -n "$NAMESPACE" -s "$1/SHA256SUMS.sig" <"$1/SHA256SUMS" ||
+  ssh-keygen -q -Y verify -f packaging/allowed_signers -I release -n "$NAMESPACE" -s "$1/SHA256SUMS.sig" \
+    <"$1/SHA256SUMS" ||
     die "no key of packaging/allowed_signers has signed $1/SHA256SUMS"
   (cd "$1" && sha256sum --check --quiet --strict SHA256SUMS) || die "$1 is not what was signed"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No line of C, C++, Rust, CSS, JavaScript or CMake is wider than 120 columns, unless a URL makes it so."""
+"""No line of a source or a script is wider than 120 columns, unless a URL makes it so."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -7,14 +7,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COLUMNS = 120
-FOLDERS = ["src", "include", "cli", "tests", "bench", "rust", "python", "docs", "cmake", "packaging"]
-SOURCES = re.compile(r"\.(c|h|cc|hpp|rs|css|js|ld|cmake)$|^CMakeLists\.txt$")
+FOLDERS = ["src", "include", "cli", "tests", "bench", "rust", "python", "docs", "cmake", "packaging", "tools", ".ci"]
+SOURCES = re.compile(r"\.(c|h|cc|hpp|rs|css|js|ld|cmake|py|sh)$|^CMakeLists\.txt$|^run$")
 # third_party is by others; the rest is made by programs.
 SKIPPED = {"third_party", "build", "target", "corpus", "node_modules"}
 
 
 def sources():
-    yield ROOT / "CMakeLists.txt"
+    yield from (ROOT / "CMakeLists.txt", ROOT / "hak")
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if SOURCES.search(path.name) and not SKIPPED & set(path.relative_to(ROOT).parts) and path.is_file() \

@@ -15,7 +15,8 @@ for crate in "$SCRATCH"/package/*.crate; do
   tar -xf "$crate" -C "$SCRATCH"
 done
 for crate in hakmem hakmem-sys; do
-  grep -x 'authors = \["The HAKMEM authors"\]' "$SCRATCH/$crate"-[0-9]*/Cargo.toml >/dev/null || fail "$crate does not say who made it"
+  grep -x 'authors = \["The HAKMEM authors"\]' "$SCRATCH/$crate"-[0-9]*/Cargo.toml >/dev/null ||
+    fail "$crate does not say who made it"
 done
 diff -r ../src "$SCRATCH"/hakmem-sys-*/c/src || fail "other sources than in src/"
 
@@ -34,6 +35,7 @@ END
 awk '/^```/ { n++; next } n == 1' hakmem/README.md >"$SCRATCH/program/src/main.rs"
 cp Cargo.lock "$SCRATCH/program"
 cargo build --offline --manifest-path "$SCRATCH/program/Cargo.toml" --target-dir "$SCRATCH/target"
-HAKMEM_STATS=1 "$SCRATCH/target/debug/program" 2>&1 | grep '^hakmem [0-9.]*, process' || fail "the program does not use HAKMEM"
+HAKMEM_STATS=1 "$SCRATCH/target/debug/program" 2>&1 | grep '^hakmem [0-9.]*, process' ||
+  fail "the program does not use HAKMEM"
 nm "$SCRATCH/target/debug/program" >"$SCRATCH/symbols"
 ! grep ' T malloc$' "$SCRATCH/symbols" || fail "malloc is replaced, though nobody asked for that"

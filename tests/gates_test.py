@@ -121,7 +121,8 @@ class Lint(Gate):
 
     def test_text(self):
         self.planted("src/two.c: has no line SPDX", "src/two.c", "int two(void) { return 2; }\n", TESTS / "licence.py")
-        self.planted("src/two.h:1: 124 columns, more than 120", "src/two.h", f"/* {0:0118} */\n", TESTS / "columns.py")
+        for name in ("src/two.h", "bench/two.py", "packaging/two.sh", "tools/two.py"):
+            self.planted(f"{name}:1: 124 columns, more than 120", name, f"/* {0:0118} */\n", TESTS / "columns.py")
 
     def test_names(self):
         names = TESTS / "docs_names.py"

@@ -20,7 +20,8 @@ STEPS=(sources aarch64 aarch64-16k aarch64-64k aarch64-clang musl)
 
 # PROBE:PACKAGE, as in ./hak.
 NEEDS=(cmake:cmake ninja:ninja-build clang:clang g++:g++ ctest:cmake)
-AARCH64_NEEDS=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu unshare:util-linux
+AARCH64_NEEDS=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
+  unshare:util-linux
   qemu-aarch64-static:qemu-user-static /usr/src/googletest/CMakeLists.txt:googletest)
 MUSL_NEEDS=(musl-gcc:musl-tools)
 
@@ -95,7 +96,8 @@ build_for() {
   shift
   while [[ $1 != -- ]]; do arguments+=("$1") && shift; done
   googletest
-  cmake -S "$ROOT" -B "$BUILD/$name" "${arguments[@]}" -DHAKMEM_TESTS=ON -DCMAKE_PREFIX_PATH="$BUILD/googletest" >/dev/null
+  cmake -S "$ROOT" -B "$BUILD/$name" "${arguments[@]}" -DHAKMEM_TESTS=ON \
+    -DCMAKE_PREFIX_PATH="$BUILD/googletest" >/dev/null
   cmake --build "$BUILD/$name" --parallel "$JOBS" --target hakmem "${@:2}"
 }
 
@@ -108,7 +110,8 @@ tests_of() {
 # Tests that depend on the page size, except those that read the statistics: qemu's mincore answers in pages of the
 # host, whatever page size it told the program, and so writes beyond the buffer.
 page_tests=(pool_test sizes_test std_test machine_test machine_static_test order_static_test)
-more_tests=(stats_test contents_hak_test stack_test stack_static_test order_test bitset_test classes_test api_hak_test api_std_test bad_std_test fork_test threads_test loading_test
+more_tests=(stats_test contents_hak_test stack_test stack_static_test order_test bitset_test classes_test api_hak_test
+  api_std_test bad_std_test fork_test threads_test loading_test
   order_archive_test order_preload_test dlopen_test deepbind_test handlers_test)
 targets=(test_plugin)
 
@@ -130,12 +133,14 @@ END
 }
 
 aarch64_gcc() {
-  build_for aarch64 "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=Release -- "${page_tests[@]}" "${more_tests[@]}" "${targets[@]}"
+  build_for aarch64 "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=Release -- "${page_tests[@]}" "${more_tests[@]}" \
+    "${targets[@]}"
   tests_of aarch64 "$1" "${@:2}"
 }
 
 aarch64_clang() {
-  build_for aarch64-clang "${cross_clang[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHAKMEM_CHECKED=ON -- "${page_tests[@]}"
+  build_for aarch64-clang "${cross_clang[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHAKMEM_CHECKED=ON \
+    -- "${page_tests[@]}"
   tests_of aarch64-clang 65536 "${page_tests[@]}"
 }
 
@@ -171,7 +176,8 @@ musl_tests() {
     "$here/shared"
     "$here/static"
   done
-  musl_cc "$ROOT/tests/unit/stack_static.c" -I"$ROOT/src" -o "$here/stack" -static "$here/libhakmem.a" -Wl,--eh-frame-hdr
+  musl_cc "$ROOT/tests/unit/stack_static.c" -I"$ROOT/src" -o "$here/stack" -static "$here/libhakmem.a" \
+    -Wl,--eh-frame-hdr
   "$here/stack"
 }
 
@@ -189,7 +195,8 @@ musl_workloads() {
 
 # Without those that stand before functions of glibc's.
 musl_clang() {
-  find "$ROOT/src" -name '*.c' ! -name deepbind.c ! -name dlmopen.c ! -name '*signals.c' -print0 | xargs -0 -n 1 clang -fsyntax-only -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror \
+  find "$ROOT/src" -name '*.c' ! -name deepbind.c ! -name dlmopen.c ! -name '*signals.c' -print0 |
+    xargs -0 -n 1 clang -fsyntax-only -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror \
     -nostdinc -isystem "$(clang -print-resource-dir)/include" -isystem "$MUSL" -iquote "$ROOT/src" -I"$ROOT/include"
 }
 

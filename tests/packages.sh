@@ -18,18 +18,21 @@ reproducible() {
   local copy="$SCRATCH/copy of the sources" package
   mkdir -p "$copy/build"
   (cd "$ROOT" && cp -R CMakeLists.txt LICENSE THIRD_PARTY.md cmake cli docs include packaging src "$copy")
-  SOURCE_DATE_EPOCH=$(git -C "$ROOT" log -1 --format=%ct) HAKMEM_COMMAND=$ROOT/build/hakmem "$copy/packaging/packages.sh" deb
+  SOURCE_DATE_EPOCH=$(git -C "$ROOT" log -1 --format=%ct) HAKMEM_COMMAND=$ROOT/build/hakmem \
+    "$copy/packaging/packages.sh" deb
   for package in "$ROOT"/build/packages/*.deb; do
     cmp "$package" "$copy/build/packages/${package##*/}" || fail "${package##*/} depends on where and when it is built"
   done
 }
 
 # inside COMMAND…: in the bare Debian, as its root.
-inside() { unshare --mount --pid --fork --mount-proc="$BARE/proc" chroot "$BARE" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+inside() { unshare --mount --pid --fork --mount-proc="$BARE/proc" chroot "$BARE" env -i \
+  PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
 # The files there, but for what dpkg and ldconfig keep of their own.
 files() {
-  (cd "$BARE" && find . -xdev \( -path ./proc -o -path ./var/lib/dpkg -o -path ./var/log -o -path ./var/cache -o -path ./tmp \) \
+  (cd "$BARE" && find . -xdev \( -path ./proc -o -path ./var/lib/dpkg -o -path ./var/log -o -path ./var/cache \
+    -o -path ./tmp \) \
     -prune -o ! -name ld.so.cache -print | LC_ALL=C sort)
 }
 

@@ -30,7 +30,8 @@ cd "$SCRATCH/filled"
 ! grep -rn '@[A-Z0-9]*@' recipes || fail "the above is not filled in"
 shellcheck -e SC2164 recipes/PKGBUILD recipes/APKBUILD
 # shellcheck disable=SC1091,SC2154 # they set these variables
-(. ./recipes/PKGBUILD && [[ $pkgver == "$version" && ${sha256sums[0]} == "$(sha256sum <"$source" | cut -d' ' -f1)" ]]) || fail PKGBUILD
+(. ./recipes/PKGBUILD && [[ $pkgver == "$version" &&
+  ${sha256sums[0]} == "$(sha256sum <"$source" | cut -d' ' -f1)" ]]) || fail PKGBUILD
 # shellcheck disable=SC1091,SC2154 # likewise
 (. ./recipes/APKBUILD && sha512sum --check --quiet - <<<"$(sed '/^$/d' <<<"$sha512sums")") || fail APKBUILD
 python3 - "$version" "$SCRATCH/tree/packaging/vcpkg/hakmem/vcpkg.json" <<'END_OF_PYTHON'
@@ -52,7 +53,8 @@ fi
 if has conan; then
   conan profile detect >/dev/null 2>&1
   for shared in True False; do
-    conan create "$SCRATCH/tree/packaging/conan" -o "&:shared=$shared" >"$SCRATCH/log" 2>&1 || { cat "$SCRATCH/log" && fail conan; }
+    conan create "$SCRATCH/tree/packaging/conan" -o "&:shared=$shared" >"$SCRATCH/log" 2>&1 ||
+      { cat "$SCRATCH/log" && fail conan; }
     grep -x 'consumer works' "$SCRATCH/log" >/dev/null || fail "conan's package does not work"
   done
 fi

@@ -5,7 +5,8 @@
 # shellcheck source=tests/kit.sh
 . "$(dirname "$0")/kit.sh"
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test GIT_COMMITTER_NAME=test GIT_COMMITTER_EMAIL=test
+export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test GIT_COMMITTER_NAME=test \
+  GIT_COMMITTER_EMAIL=test
 
 # clone NAME: the last commit with the scripts as they are now.
 clone() {
@@ -35,7 +36,7 @@ refuses "release: the tree is dirty: left"
 rm left
 sed -i "s/^## $VERSION.*/## $VERSION (not released yet)/" CHANGELOG.md && commit one
 echo 'def run_tests(*_): run("false")' >>tools/stages.py && commit one
-refuses "release: ./hak test fails" --rehearse # the changelog's date is in the way of a release, and not of its rehearsal
+refuses "release: ./hak test fails" --rehearse # which the changelog's date is not in the way of
 git reset --quiet --hard HEAD~1
 refuses "release: CHANGELOG.md says that $VERSION is not released yet; put the date there"
 sed -i "/^## $VERSION/d" CHANGELOG.md && commit one
@@ -53,13 +54,15 @@ git -C "$SCRATCH/two" fetch --quiet "$SCRATCH/one" HEAD && git -C "$SCRATCH/two"
 "$SCRATCH/one/packaging/release.sh" check "$VERSION"
 unset HAKMEM_SIGNING_KEY
 "$SCRATCH/one/packaging/release.sh" make "$VERSION" "$SCRATCH/first" 2>"$SCRATCH/out"
-grep -x 'release: unsigned, as HAKMEM_SIGNING_KEY names no key' "$SCRATCH/out" >/dev/null || fail "it does not say that it is unsigned"
+grep -x 'release: unsigned, as HAKMEM_SIGNING_KEY names no key' "$SCRATCH/out" >/dev/null ||
+  fail "it does not say that it is unsigned"
 (umask 077 && "$SCRATCH/two/packaging/release.sh" make "$VERSION" "$SCRATCH/second" 2>/dev/null)
 diff -r "$SCRATCH/first" "$SCRATCH/second" || fail "the same commit gives different bytes"
 cd "$SCRATCH/first"
 sha256sum --check --quiet SHA256SUMS
 [[ $(wc -l <SHA256SUMS) == $(find . -type f ! -name SHA256SUMS | wc -l) ]] || fail "SHA256SUMS does not name all files"
-tar -tzf "hakmem-$VERSION.tar.gz" | grep -x "hakmem-$VERSION/src/alloc.h" >/dev/null || fail "the tarball has no sources"
+tar -tzf "hakmem-$VERSION.tar.gz" | grep -x "hakmem-$VERSION/src/alloc.h" >/dev/null ||
+  fail "the tarball has no sources"
 python3 - "hakmem-$VERSION.spdx.json" <<'END_OF_PYTHON'
 import json, sys
 bill = json.load(open(sys.argv[1]))
@@ -87,5 +90,6 @@ echo more >>"$signed/recipes/PKGBUILD"
 unverified "$signed is not what was signed"
 (cd "$signed" && sha256sum -- *.gz *.json recipes/* >SHA256SUMS)
 unverified "no key of packaging/allowed_signers has signed $signed/SHA256SUMS"
-! HAKMEM_SIGNING_KEY=$SCRATCH/other packaging/release.sh make "$VERSION" "$signed" >"$SCRATCH/out" 2>&1 || fail "signed by a key that nobody knows"
+! HAKMEM_SIGNING_KEY=$SCRATCH/other packaging/release.sh make "$VERSION" "$signed" >"$SCRATCH/out" 2>&1 ||
+  fail "signed by a key that nobody knows"
 echo "releases are refused and made as they should be"

@@ -20,7 +20,8 @@ tar -xf "$folder"/sdist/hakmem-*.tar.gz -C "$folder/unpacked" --strip-components
   --config-settings="cmake.define.HAKMEM_COMMAND=$command" "$folder/unpacked"
 
 # The tag says for which systems: every one whose libc is not older than this one's symbols.
-PATH=$folder/build/bin:$PATH auditwheel repair --wheel-dir "$folder/tagged" "$folder"/wheel/hakmem-*-py3-none-linux_*.whl
+PATH=$folder/build/bin:$PATH auditwheel repair --wheel-dir "$folder/tagged" \
+  "$folder"/wheel/hakmem-*-py3-none-linux_*.whl
 
 "$folder/use/bin/pip" install --only-binary=:all: "$folder"/tagged/hakmem-*-py3-none-manylinux_*.whl gunicorn msgpack
 cd "$folder/use" # not in the sources, which have a folder of that name

@@ -18,6 +18,8 @@ packaging/abi.sh
 [[ -f $KEPT ]] || exit 0
 finds 'programs that are linked' "s/hak_trim/hak_gone/g"
 finds 'programs that are linked' "s/'HAKMEM_0'/'HAKMEM_1'/; s/@@HAKMEM_0/@@HAKMEM_1/"
-finds 'programs that are linked' "/mangled-name='hak_good_size'/,/<.function-decl>/s/<parameter [^>]*name='size'/<parameter type-id='type-id-1' name='size'/"
+size="name='size'"
+finds 'programs that are linked' \
+  "/mangled-name='hak_good_size'/,/<.function-decl>/s/<parameter [^>]*$size/<parameter type-id='type-id-1' $size/"
 finds 'the library exports more' "/<function-decl name='hak_trim'/,/<.function-decl>/d; /name='hak_trim'/d"
 echo "the check finds what it is for"

@@ -23,13 +23,15 @@ gcc=$!
 works clang -O0 && works musl-gcc -O0
 wait $gcc
 for compiler in gcc clang; do
-  "${compiler/%gcc/g++}" -std=c++17 -I"$SCRATCH" "$HERE/consumer.cc" "$SCRATCH/$compiler/hakmem.o" -lstdc++ -pthread -o "$SCRATCH/cc"
+  "${compiler/%gcc/g++}" -std=c++17 -I"$SCRATCH" "$HERE/consumer.cc" "$SCRATCH/$compiler/hakmem.o" -lstdc++ -pthread \
+    -o "$SCRATCH/cc"
   [[ $("$SCRATCH/cc") == 'consumer works' ]] || fail "a program in C++ by $compiler does not work"
 done
 gcc "${FLAGS[@]}" -O1 -flto=2 "$HERE/plain.c" "$SCRATCH/hakmem.c" -pthread -o "$SCRATCH/lto"
 HAKMEM_STATS=1 "$SCRATCH/lto" 2>&1 | grep '^hakmem [0-9]' >/dev/null || fail "with -flto malloc is another one"
 readelf --notes "$SCRATCH/lto" | grep HAKMEM >/dev/null || fail "with -flto hakmem explain does not find the heap"
-gcc "${FLAGS[@]}" -DHAKMEM_NO_OVERRIDE -DCONSUMER_EMBEDS -I"$SCRATCH" "$HERE/consumer.c" "$SCRATCH/hakmem.c" -pthread -o "$SCRATCH/embedded"
+gcc "${FLAGS[@]}" -DHAKMEM_NO_OVERRIDE -DCONSUMER_EMBEDS -I"$SCRATCH" "$HERE/consumer.c" "$SCRATCH/hakmem.c" -pthread \
+  -o "$SCRATCH/embedded"
 [[ $("$SCRATCH/embedded") == 'consumer works' ]] || fail "a program with HAKMEM_NO_OVERRIDE does not work"
 ! nm --defined-only "$SCRATCH/embedded" | grep -wE 'malloc|free|calloc|realloc' || fail "it defines malloc"
 echo "one file works"

@@ -45,7 +45,8 @@ sanitized() {
       works "$program, linked statically" ./static
       case $cc-$sanitizer in
         gcc-address) says 'ASan runtime does not come first' "$program, preloaded" "${preloaded[@]}" ./plain ;;
-        gcc-thread) says 'FATAL: ThreadSanitizer: unexpected memory mapping' "$program, preloaded" "${preloaded[@]}" ./plain ;;
+        gcc-thread) says 'FATAL: ThreadSanitizer: unexpected memory mapping' "$program, preloaded" \
+          "${preloaded[@]}" ./plain ;;
         *) works "$program, preloaded" "${preloaded[@]}" ./plain ;;
       esac
     done
@@ -73,7 +74,8 @@ late() {
   done
   { ! ./late_host ./late_plugin.so deep; } >out 2>&1 || fail "a block of libc's is freed by HAKMEM"
   grep -x 'each keeps its blocks' out >/dev/null || fail "a plugin with HAKMEM, RTLD_DEEPBIND"
-  grep '^hakmem: invalid free of 0x[0-9a-f]* (not a block of this heap)$' out >/dev/null || fail "no line says what is wrong"
+  grep '^hakmem: invalid free of 0x[0-9a-f]* (not a block of this heap)$' out >/dev/null ||
+    fail "no line says what is wrong"
   echo "a plugin with HAKMEM, RTLD_DEEPBIND, works"
 }
 

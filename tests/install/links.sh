@@ -18,7 +18,8 @@ echo "\$made"
 END
 chmod +x "$SCRATCH/bin/mktemp"
 echo precious >"$SCRATCH/precious"
-printf 'cmake_minimum_required(VERSION 3.16)\nproject(x NONE)\ninstall(FILES a DESTINATION share/hakmem)\n' >"$SCRATCH/project/CMakeLists.txt"
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(x NONE)\ninstall(FILES a DESTINATION share/hakmem)\n' \
+  >"$SCRATCH/project/CMakeLists.txt"
 echo a >"$SCRATCH/project/a"
 cmake -S "$SCRATCH/project" -B "$SCRATCH/build" >/dev/null
 
@@ -32,11 +33,13 @@ diff <(printf 'share\nshare/hakmem\nshare/hakmem/a\nshare/hakmem/manifest\n') "$
 ln -sf "$SCRATCH/precious" "$SCRATCH/link"
 mv "$SCRATCH/link" "$PREFIX/share/hakmem/a"
 TMPDIR=$SCRATCH "$INSTALL" install "$SCRATCH/build" "$PREFIX" >/dev/null
-[[ ! -L $PREFIX/share/hakmem/a && $(cat "$SCRATCH/precious") == precious ]] || fail "a link below the prefix was followed"
+[[ ! -L $PREFIX/share/hakmem/a && $(cat "$SCRATCH/precious") == precious ]] ||
+  fail "a link below the prefix was followed"
 for path in ../precious "$SCRATCH/precious" share/../../precious; do
   echo "$path" >"$PREFIX/share/hakmem/manifest"
   ! "$INSTALL" uninstall "$PREFIX" >"$SCRATCH/out" 2>&1 || fail "$path was removed"
-  [[ $(cat "$SCRATCH/out") == "hak: $PREFIX/share/hakmem/manifest names files that are not below $PREFIX" ]] || fail "$(cat "$SCRATCH/out")"
+  [[ $(cat "$SCRATCH/out") == "hak: $PREFIX/share/hakmem/manifest names files that are not below $PREFIX" ]] ||
+    fail "$(cat "$SCRATCH/out")"
   [[ -f $SCRATCH/precious ]] || fail "$path was removed"
 done
 echo "no link is followed"

@@ -67,10 +67,12 @@ optimized() {
   local compiler one program
   for one in gcc 'clang -fuse-ld=lld'; do
     read -ra compiler <<<"$one"
-    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_shared -Wl,--as-needed "${libs[@]}" "-Wl,-rpath,$(pkg-config --variable=libdir hakmem)"
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_shared -Wl,--as-needed "${libs[@]}" \
+      "-Wl,-rpath,$(pkg-config --variable=libdir hakmem)"
     "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_static -Wl,-Bstatic "${libs[@]}" -Wl,-Bdynamic -pthread
     "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_all_static -static "${static[@]}"
-    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_whole -Wl,--whole-archive "$BUILD/libhakmem.a" -Wl,--no-whole-archive -pthread
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_whole -Wl,--whole-archive "$BUILD/libhakmem.a" \
+      -Wl,--no-whole-archive -pthread
     works ./lto_shared shared
     for program in lto_static lto_all_static lto_whole; do works "./$program" static; done
     for program in lto_*; do replaces "./$program"; done
@@ -91,7 +93,8 @@ embedding() {
   defined -D "$directory/libhakmem.so" >"$SCRATCH/exported"
   grep -qx hak_malloc "$SCRATCH/exported" || fail "the embedding build does not export hak_malloc"
   ! grep -v '^hak_' "$SCRATCH/exported" || fail "the embedding build exports more than hak_*"
-  ! defined "$directory/libhakmem.a" | grep -xE 'malloc|calloc|realloc|free|cfree|memalign|posix_memalign|_Zn.*|_Zd.*' ||
+  ! defined "$directory/libhakmem.a" | grep -xE \
+    'malloc|calloc|realloc|free|cfree|memalign|posix_memalign|_Zn.*|_Zd.*' ||
     fail "the embedding build defines the symbols above"
   cc -DCONSUMER_EMBEDS -I"$SOURCE/include" "$HERE/consumer.c" -o "$SCRATCH/embedded" "$directory/libhakmem.a" -pthread
   works "$SCRATCH/embedded" static
@@ -100,9 +103,12 @@ embedding() {
 # lld links the shared library, too: of the objects that the archive has, which CMake finds out.
 linked_by_lld() {
   cmake -S "$SOURCE" -B "$SCRATCH/lld" -G Ninja -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld >/dev/null
-  ninja -C "$SCRATCH/lld" -t query libhakmem.so.0.1.0 | grep hakmem_program_objects >/dev/null || fail "CMake takes other objects for lld"
-  cc -fuse-ld=lld -shared -o "$SCRATCH/libhakmem_lld.so" -Wl,--whole-archive "$BUILD/libhakmem.a" -Wl,--no-whole-archive \
-    "-Wl,--version-script=$SOURCE/cmake/hakmem.map" -Wl,-z,nodelete,-z,now,-z,noseparate-code,--no-undefined,--eh-frame-hdr
+  ninja -C "$SCRATCH/lld" -t query libhakmem.so.0.1.0 | grep hakmem_program_objects >/dev/null ||
+    fail "CMake takes other objects for lld"
+  cc -fuse-ld=lld -shared -o "$SCRATCH/libhakmem_lld.so" -Wl,--whole-archive "$BUILD/libhakmem.a" \
+    -Wl,--no-whole-archive \
+    "-Wl,--version-script=$SOURCE/cmake/hakmem.map" \
+    -Wl,-z,nodelete,-z,now,-z,noseparate-code,--no-undefined,--eh-frame-hdr
   cc "$HERE/plain.c" -o "$SCRATCH/plain"
   LD_PRELOAD=$SCRATCH/libhakmem_lld.so HAKMEM_STATS=1 "$SCRATCH/plain" 2>&1 | grep '^hakmem [0-9]' >/dev/null ||
     fail "the library that lld links does not replace malloc"
@@ -114,7 +120,8 @@ mkdir "$SCRATCH/copy"
 cp -R "$SOURCE"/{CMakeLists.txt,cmake,include,src} "$SCRATCH/copy"
 cmake_consumers fetch_content -DHAKMEM_SOURCE="$SCRATCH/copy"
 for library in libhakmem.so libhakmem.a; do
-  cmp "$BUILD/$library" "$SCRATCH/fetch_content/_deps/hakmem-build/$library" || fail "$library depends on where it is built"
+  cmp "$BUILD/$library" "$SCRATCH/fetch_content/_deps/hakmem-build/$library" ||
+    fail "$library depends on where it is built"
 done
 pkg_config_consumers
 embedding
@@ -122,6 +129,8 @@ linked_by_lld
 
 # The library needs only libc, and its name is stable. With shadow stacks it does not switch them off.
 library=$BUILD/libhakmem.so
-[[ $(uname -m) != x86_64 ]] || readelf -n "$library" | grep 'x86 feature: .*SHSTK' >/dev/null || fail "no note of shadow stacks"
-[[ $(readelf -d "$library" | grep -c '(NEEDED)') == 1 ]] || fail "the library needs more than libc: $(readelf -d "$library")"
+[[ $(uname -m) != x86_64 ]] || readelf -n "$library" | grep 'x86 feature: .*SHSTK' >/dev/null ||
+  fail "no note of shadow stacks"
+[[ $(readelf -d "$library" | grep -c '(NEEDED)') == 1 ]] ||
+  fail "the library needs more than libc: $(readelf -d "$library")"
 readelf -d "$library" | grep 'SONAME.*\[libhakmem\.so\.0\]' >/dev/null || fail "the SONAME is not libhakmem.so.0"

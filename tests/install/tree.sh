@@ -44,15 +44,18 @@ installed_command() {
 block() {
   local expression=$1
   shift
-  gdb -nx -batch -ex 'set env LD_PRELOAD='"$PREFIX"'/lib/libhakmem.so.0' -ex "set env HAKMEM_SECURE=${secure-0}" -ex run \
+  gdb -nx -batch -ex 'set env LD_PRELOAD='"$PREFIX"'/lib/libhakmem.so.0' -ex "set env HAKMEM_SECURE=${secure-0}" \
+    -ex run \
     -x "$PREFIX/share/hakmem/block.py" -ex "hak block $expression" "$SCRATCH/stopped" >"$SCRATCH/out" 2>&1 || true
-  grep -E '^(block|state|slab|heap|arena|hak:) ' "$SCRATCH/out" | sed -E 's/slot [0-9]+ at 0x[0-9a-f]+/a slot/; s/0x[0-9a-f]+/ADDRESS/g' >"$SCRATCH/said"
+  grep -E '^(block|state|slab|heap|arena|hak:) ' "$SCRATCH/out" |
+    sed -E 's/slot [0-9]+ at 0x[0-9a-f]+/a slot/; s/0x[0-9a-f]+/ADDRESS/g' >"$SCRATCH/said"
   diff <(printf '%s\n' "$@") "$SCRATCH/said" || fail "hak block $expression says the above: $(cat "$SCRATCH/out")"
 }
 
 installed_gdb_script() {
   cc -g "$HERE/stopped.c" -o "$SCRATCH/stopped"
-  block '(char *)tiny + 5' 'block   ADDRESS, 48 bytes, number 0 of 1365; the address is 5 bytes into it' 'state   in use' \
+  block '(char *)tiny + 5' 'block   ADDRESS, 48 bytes, number 0 of 1365; the address is 5 bytes into it' \
+    'state   in use' \
     'slab    tiny, a slot, class 3' 'heap    heap 0 (ADDRESS)'
   block tiny_freed 'block   ADDRESS, 48 bytes, number 1 of 1365; the address is 0 bytes into it' \
     'state   free, in the list of heap 0' 'slab    tiny, a slot, class 3' 'heap    heap 0 (ADDRESS)'

@@ -1,8 +1,9 @@
 #!/bin/sh
-# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster. `postgres.sh run DIRECTORY [SQL]`
-# becomes the server, whose processes are its children. The clients are not its children and run without the preloaded
-# allocator: pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results are
-# printed; or one client with the queries of the file SQL. The server refuses to run as root; then it runs as nobody, who must be able to read the preloaded library.
+# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster. `postgres.sh run DIRECTORY
+# [SQL]` becomes the server, whose processes are its children. The clients are not its children and run without the
+# preloaded allocator: pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results
+# are printed; or one client with the queries of the file SQL. The server refuses to run as root; then it runs as
+# nobody, who must be able to read the preloaded library.
 # SPDX-License-Identifier: MIT
 set -eu
 data=$2
