@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from grown import excess
+
 SCRIPT = pathlib.Path(__file__).resolve().parent / "layers.py"
 TABLE = "| layer | files |\n|---|---|\n| 1 | `base.h` bits · `os` system |\n| 2 | `pool` over `heap` |\n\nMore.\n"
 FILES = {"base.h": "", "os.h": '#include "base.h"\n', "os.c": '#include "os.h"\n', "pool.c": '#include "heap.h"\n',
@@ -57,20 +59,20 @@ class Layers(unittest.TestCase):
     def test_more_layers_than_allowed(self):
         more = "".join(f"| {number} | |\n" for number in range(3, 12))
         self.assertEqual(self.said(TABLE.replace("\n\nMore", "\n" + more + "\nMore")),
-                         ["docs/tour.md: 11 layers, more than 10"])
+                         ["docs/tour.md: 11 layers, " + excess("layers", 11)])
 
     def test_more_files_than_allowed(self):
         names = [f"m{number}" for number in range(29)]
         table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
         self.assertEqual(self.said(table, **{f"{name}_c": "" for name in names}),
-                         ["src/: 32 files .c, more than 30: what is not the allocator has folders of its own"])
+                         ["src/: 32 files .c, " + excess("allocator", 32)])
 
     def test_more_floors_than_allowed(self):
         names = [f"m{number:02}" for number in range(19)]
         table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
         chain = {f"{name}_h": f'#include "{below}.h"' for name, below in zip(names[1:], names)}
         self.assertEqual(self.said(table, m00_h="", **chain),
-                         ["src/: 19 floors by includes, more than 18: " + ", ".join(reversed(names))])
+                         ["src/: 19 floors by includes, " + excess("floors", 19) + ": " + ", ".join(reversed(names))])
 
     def test_the_core_includes_no_wing(self):
         table = TABLE.replace("`os`", "`os` `stats` `start`")
@@ -85,6 +87,11 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.said(base_h='#include "text.h"\n', text_c='#include "os.h"\n', text_h="",
                                    table=TABLE.replace("`os`", "`os` `text`")),
                          ["src/: a circle: base includes text, text includes os, os includes base"])
+
+    def test_what_grows_wants_a_reason(self):
+        self.assertEqual(excess("floors", 1), "")
+        said = r"^more than \d+ \(.+\): say why in tests/grown.txt, with the new figure$"
+        self.assertRegex(excess("floors", 99), said)
 
     def test_no_table(self):
         self.assertEqual(len(self.said("")), len(FILES))
