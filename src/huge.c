@@ -16,11 +16,11 @@
 #include "block.h"
 #include "canary.h"
 #include "base/fail.h"
+#include "huge_pages.h"
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "retain.h"
 #include "purge.h"
 #include "ring.h"
 #include "search.h"
@@ -210,7 +210,7 @@ static void huge_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     check_canaries(s);
-    retain_freed_large(p, asked_bytes(s));
+    huge_pages_freed_large(p, asked_bytes(s));
     note_freed(s);
     give_run(h, s, true);
     rings_shrink(h);

@@ -15,11 +15,11 @@
 #include "canary.h"
 #include "base/fail.h"
 #include "hooks.h"
+#include "huge_pages.h"
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "retain.h"
 #include "ring.h"
 
 static void large_set_bytes(struct slab *s, size_t asked, bool zero) {
@@ -79,7 +79,7 @@ static bool unshut(struct slab *s) {
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
-        retain_freed_large(slab_address(s), s->bytes);
+        huge_pages_freed_large(slab_address(s), s->bytes);
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);

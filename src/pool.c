@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
 #include "space/arena_space.h"
+#include "huge_pages.h"
 #include "limits.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -64,12 +65,12 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
     bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;
     enum contents contents = touched_whole ? CONTENTS_TOUCHED : CONTENTS_SPANS;
     if (slot != BITSET_NONE && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0)
-        retain_wanted_back(slot);
+        huge_pages_wanted_back(slot);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)
             return take_in_part(wish);
-        if (!retain_consider_huge_pages(superslab, 1, contents)) {
+        if (!huge_pages_consider(superslab, 1, contents)) {
             region_put_unmapped(superslab, 1);
             return BITSET_NONE;
         }
@@ -289,7 +290,7 @@ static size_t take_new_run(struct client *c, size_t n, size_t align, bool *zero)
     size_t first = round_up(got + base_number, align) - base_number;
     superslab_give_new(got, first - got);
     superslab_give_new(first + n, got + whole - (first + n));
-    if (!retain_consider_huge_pages(first, n, CONTENTS_RUN)) {
+    if (!huge_pages_consider(first, n, CONTENTS_RUN)) {
         region_put_unmapped(first, n);
         account_count_resident(-(ptrdiff_t)(n * SUPERSLAB_SLOTS));
         if (unlikely(c->arena != 0))

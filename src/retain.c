@@ -5,9 +5,7 @@
 #include "ledger.h"
 #include "limits.h"
 #include "base/options.h"
-#include "base/clear.h"
 #include "base/os.h"
-#include "machine/page_cost.h"
 #include "presence.h"
 #include "tunables.h"
 
@@ -15,29 +13,24 @@
  * `scaling`, which grows twice, would end with 16 MB LAZY. */
 #define SWING_SHARE 4
 #define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
-#define SWING_SLOTS_FIRST 16    /* 1 MiB, or RETAIN_BYTES if that is less */
-#define SLACK_SHARE 8           /* of the peak, for what does not fit when sizes differ */
-#define FORGET_SHARE 8          /* of the peak, a second */
-#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
-#define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
-#define ADVICE_CHANGES_MAX 64
+#define SWING_SLOTS_FIRST 16 /* 1 MiB, or RETAIN_BYTES if that is less */
+#define SLACK_SHARE 8        /* of the peak, for what does not fit when sizes differ */
+#define FORGET_SHARE 8       /* of the peak, a second */
+#define NEAR_TRIM_MS 1000    /* between two looks for free pages inside slabs near a limit */
 /* So many RETAIN_BYTES of slabs may be noted: with 4 `phases` takes 203 million instructions, with 1 210. */
 #define NOTED_FACTOR 4
 /* With 1 instead of 16 times what was wanted back `day 1` takes 0.14 s of system time instead of 0.08, `day 8` 0.26
  * instead of 0.16. */
 #define NOTES_PER_WANTED 16
-#define LOOKS_PER_SLOT 64       /* by which the heap grows */
-#define LOOKS_MAX 1024          /* at once */
-#define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
-#define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
-#define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
-#define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
-#define DECAY_MS 1000           /* between two searches for what has become old */
+#define LOOKS_PER_SLOT 64     /* by which the heap grows */
+#define LOOKS_MAX 1024        /* at once */
+#define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
+#define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
+#define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
+#define DECAY_MS 1000         /* between two searches for what has become old */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
 #define FAR_OVER_SLOTS 512
-
-enum touches { TOUCHES_UNKNOWN, TOUCHES_WHOLE, TOUCHES_PARTS };
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
  * itself, so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
@@ -53,111 +46,7 @@ static struct retain_state {
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for request_looks */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
-    /* Huge pages. */
-    _Atomic uint32_t advice_changes; /* read-modify-writes */
-    _Atomic bool advising;
-    _Atomic uint8_t touches;          /* enum touches: the larger block that the program freed last */
-    _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
 } retain_state;
-
-/* ---- huge pages ---- */
-
-/* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so
- * they must be few against all slots in use: a quarter. A huge block has no such slots. Advice differs between
- * neighbours only a few times, as each change is a mapping. */
-static bool retain_wants_huge(size_t superslab, enum contents contents) {
-    if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
-        return true;
-    int64_t held = contents != CONTENTS_RUN ? (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD : 0;
-    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 4 * held;
-}
-
-/* Did the program touch the end of the block? Then it seems to touch its larger blocks whole. */
-void retain_freed_large(const void *block, size_t bytes) {
-    const char *page = (const char *)block + round_down(bytes / 8 * 7, os_page_bytes());
-    uint8_t touches = is_all_zero(page, os_page_bytes()) ? TOUCHES_PARTS : TOUCHES_WHOLE;
-    if (load_relaxed(&retain_state.touches) != touches)
-        store_relaxed(&retain_state.touches, touches);
-}
-
-/* Spans get no huge page until the program has shown that it touches its larger blocks whole. For huge blocks it is
- * enough that huge pages have paid elsewhere. */
-static bool touches_whole(enum contents contents) {
-    uint8_t touches = load_relaxed(&retain_state.touches);
-    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || contents == CONTENTS_TOUCHED || touches == TOUCHES_WHOLE ||
-           (contents == CONTENTS_RUN && touches == TOUCHES_UNKNOWN);
-}
-
-/* Touches new memory that is about to be used. */
-static uint64_t touch_ns(char *at, size_t bytes) {
-    uint64_t began = os_now_ns();
-    touch_pages(at, bytes);
-    return os_now_ns() - began;
-}
-
-/* Not where the slot may be inaccessible yet. A huge block whose first SuperSlab is not its last tells, too, where the
- * program touches such whole (vectors of four threads that grow to 32 MiB: 159,000 page faults to 9,000). */
-static bool can_time(enum contents contents, size_t n) {
-    bool touched = contents != CONTENTS_RUN || (n > 1 && load_relaxed(&retain_state.touches) == TOUCHES_WHOLE);
-    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && touched && !option(OPT_SECURE);
-}
-
-/* Nobody knows whether the program will touch a huge block, so others have to show first that huge pages pay. */
-static bool huge_pages_pay(enum contents contents, bool timed) {
-    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS ||
-           (timed ? page_cost_try_huge() : page_cost_pays(contents != CONTENTS_RUN));
-}
-
-static void time_small_pages(size_t slot) {
-    page_cost_note_small(touch_ns(slot_address(slot), SLOT_BYTES) * SUPERSLAB_SLOTS);
-}
-
-/* The first touch brings the huge page. If there is none, the last pages take as long as small ones. */
-static void time_huge_page(size_t slot) {
-    enum { LAST = 8 };
-    size_t superslab = slot / SUPERSLAB_SLOTS, page = os_page_bytes();
-    char *end = slot_address((superslab + 1) * SUPERSLAB_SLOTS);
-    uint64_t ns = touch_ns(slot_address(slot), page), small_ns = page_cost_seen().small_ns;
-    bool given = touch_ns(end - LAST * page, LAST * page) < small_ns / (SUPERSLAB_BYTES / page) * LAST / 2;
-    page_cost_note_huge(ns, given);
-    if (!given)
-        purge_split_huge_page(superslab);
-}
-
-/* The SuperSlabs are new, and nobody else knows them. False: they may have lost their memory. */
-bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
-    if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
-        return true;
-    bool fits = !limits_near() && retain_wants_huge(first, contents) && touches_whole(contents);
-    bool timed = fits && can_time(contents, n), pay = fits && huge_pages_pay(contents, timed);
-    if (pay != load_relaxed(&retain_state.advising)) {
-        store_relaxed(&retain_state.advising, pay);
-        rmw_add(&retain_state.advice_changes, 1);
-    }
-    for (size_t i = 0; pay && i < n; i++)
-        store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
-    if (pay && !region_renew(first * SUPERSLAB_SLOTS, n * SUPERSLAB_BYTES, true))
-        return false;
-    if (timed)
-        (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);
-    return true;
-}
-
-/* Does the program purge and want back so much that what was in use will be so again? */
-static bool comes_back(const struct superslab *ss) {
-    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= option(OPT_DECAY_MS)) {
-        store_relaxed(&retain_state.back_superslabs, 0);
-        return false;
-    }
-    return rmw_add(&retain_state.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS;
-}
-
-void retain_wanted_back(size_t slot) {
-    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
-    bool back = comes_back(ss) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near();
-    if (load_relaxed(&hak_purge.comes_back) != back)
-        store_relaxed(&hak_purge.comes_back, back);
-}
 
 /* ---- the bound ---- */
 

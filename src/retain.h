@@ -11,7 +11,6 @@
  *     purges only what is far over the bound. The purger is wanted when the heap is of some size or something is over
  *     the bound, and begins at the next slow malloc. What a program empties by moving blocks, its thread purges itself,
  *     except for RETAIN_BYTES. Where there is no purger, slow mallocs look at times whether the heap is quiet.
- *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for, where they cost less.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -51,22 +50,6 @@ size_t retain_bound_bytes(void);
 bool retain_is_lazy(void);
 /* Is it so little time since that memory was given back that it had better have stayed? */
 bool retain_is_soon(uint32_t given_ms);
-
-/* New SuperSlabs, which nobody else knows yet: gives them huge pages if the heap is so large that the slots its threads
- * hold half-used weigh little, if the program touches what it asks for, and if huge pages have cost less than small
- * ones (page_cost.h). False: they may have lost their memory. */
-enum contents {
-    CONTENTS_TOUCHED, /* spans that programs touch whole, as small blocks are; the first slot will be used at once */
-    CONTENTS_SPANS,   /* other spans; likewise */
-    CONTENTS_RUN,     /* one huge block */
-};
-bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents);
-/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were
- * too, those that are purged next get huge pages: what was in use will be so again, and faults and purges cost a
- * third. */
-void retain_wanted_back(size_t slot);
-/* Before a larger block is freed: looks whether the program touched its end. */
-void retain_freed_large(const void *block, size_t bytes);
 
 /* ---- the purger's side ---- */
 

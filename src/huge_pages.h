@@ -1,0 +1,25 @@
+/* Which new SuperSlabs get huge pages: those of a large heap whose program touches what it asks for, where they cost
+ * less. Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_HUGE_PAGES_H
+#define HAK_HUGE_PAGES_H
+
+#include "base/base.h"
+
+/* New SuperSlabs, which nobody else knows yet: gives them huge pages if the heap is so large that the slots its threads
+ * hold half-used weigh little, if the program touches what it asks for, and if huge pages have cost less than small
+ * ones (page_cost.h). False: they may have lost their memory. */
+enum contents {
+    CONTENTS_TOUCHED, /* spans that programs touch whole, as small blocks are; the first slot will be used at once */
+    CONTENTS_SPANS,   /* other spans; likewise */
+    CONTENTS_RUN,     /* one huge block */
+};
+bool huge_pages_consider(size_t first, size_t n, enum contents contents);
+/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were
+ * too, those that are purged next get huge pages: what was in use will be so again, and faults and purges cost a
+ * third. */
+void huge_pages_wanted_back(size_t slot);
+/* Before a larger block is freed: looks whether the program touched its end. */
+void huge_pages_freed_large(const void *block, size_t bytes);
+
+#endif
