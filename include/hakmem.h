@@ -190,6 +190,16 @@ HAK_EXPORT hak_arena *hak_arena_new(const hak_arena_options *options) HAK_NOEXCE
  * arena, or is HAKMEM's (a block of malloc). */
 HAK_EXPORT hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_arena_options *options) HAK_NOEXCEPT;
 
+/* Keeps all blocks of the arena out of core dumps (MADV_DONTDUMP): keys and passwords, or a cache that would make dumps
+ * large. To be called before anything is allocated there.
+ *   - hak_arena_destroy clears the memory before others have it, at the cost of its pages' next faults.
+ *     hak_arena_release gives the blocks to the process's heap, whose blocks are in dumps.
+ *   - Each SuperSlab takes up to two mappings of those that a process may have (vm.max_map_count). Where the system
+ *     refuses, one line says so, and the blocks may be in dumps.
+ *   - Of memory of the caller's he says himself what dumps have, by madvise.
+ * Returns 0; EBUSY if something was allocated there before; EINVAL after bad input, and for memory of the caller's. */
+HAK_EXPORT int hak_arena_no_dump(hak_arena *arena) HAK_NOEXCEPT;
+
 /* Frees all blocks of the arena at once, whoever allocated them, and ends it, in time proportional to its SuperSlabs;
  * in secure mode, which checks all blocks, to its memory. No other thread may be in a call on the arena or on a block
  * of it, and nobody may use its blocks afterwards. Threads that used the arena before need do nothing. NULL is

@@ -207,6 +207,7 @@ struct superslab {
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
     _Atomic bool had_huge;       /* a huge block was freed here: the program's end looks. A hint */
+    _Atomic bool undumped;       /* core dumps do not have it, as its arena wants; see region_set_dumped */
     _Atomic uint8_t
         mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
     _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
@@ -309,6 +310,11 @@ bool region_commit_packs(size_t slots);
 /* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or
  * are not. False: of whole SuperSlabs nothing is mapped any more, else a part may not be. */
 bool region_renew(size_t slot, size_t bytes, bool huge);
+
+/* Whether core dumps have the SuperSlab: of whoever gives it to an arena or takes it from there. False: refused. */
+bool region_set_dumped(size_t superslab, bool dumped);
+/* After any of it was mapped anew: core dumps still lack it, if they did. */
+void region_undump_again(void *at, size_t bytes);
 
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
 void region_put_unmapped(size_t first, size_t n);

@@ -7,11 +7,13 @@
 #include "kinds.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/os.h"
 #include "retain.h"
 #include "secure/secure_span.h"
 #include "thread.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct arena *arena_checked(uintptr_t handle, const char *call) {
     struct arena *a = arena_of(handle);
@@ -42,6 +44,7 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
     }
     arena_set_name(a, o->name);
     store_relaxed(&a->is_lane, is_lane);
+    store_relaxed(&a->is_undumped, false);
     size_t slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
     store_release(&a->slot_bytes, slot_bytes);
     store_release(&a->limit_slots, o->limit_bytes != 0 ? o->limit_bytes / slot_bytes : ARENA_UNLIMITED);
@@ -100,10 +103,22 @@ static uint32_t drop_slabs(struct heap *h, size_t superslab) {
     return mask;
 }
 
+/* What was kept out of core dumps is gone before they have the memory again. Of a locked page the system keeps the
+ * contents. */
+static void forget_undumped(size_t superslab) {
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (likely(!load_relaxed(&superslab_at(superslab)->undumped)))
+        return;
+    if (!os_advise(OS_PURGE, at, SUPERSLAB_BYTES) && os_is_mapped(at, SUPERSLAB_BYTES))
+        memset(at, 0, SUPERSLAB_BYTES);
+    region_set_dumped(superslab, true);
+}
+
 /* The SuperSlab becomes the process's, all its slabs dropped. Returns the slots that were ACTIVE. */
 static unsigned drop_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint32_t mask = drop_slabs(h, superslab);
+    forget_undumped(superslab);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         store_relaxed(&ss->offer[i], 0);
     store_relaxed(&ss->arena_inbox_mask, 0);
@@ -122,6 +137,8 @@ static unsigned drop_superslab(struct heap *h, size_t superslab) {
 static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);
+    if (load_relaxed(&ss->undumped))
+        region_set_dumped(superslab, true);
     store_seq(&ss->arena, 0); /* pairs with secure_slab_offer: one of the two offers the slab to the process */
     enter_sets(h, superslab, rmw_or(&ss->word, 0));
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {

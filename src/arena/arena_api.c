@@ -115,6 +115,16 @@ int hak_arena_set_default(hak_arena *arena, hak_arena **before) {
     return 0;
 }
 
+int hak_arena_no_dump(hak_arena *arena) {
+    struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_no_dump");
+    if (a == NULL || a->brought != NULL)
+        return EINVAL;
+    if (load_relaxed(&a->superslabs) != 0)
+        return EBUSY;
+    store_relaxed(&a->is_undumped, true);
+    return 0;
+}
+
 int hak_arena_get_stats(hak_arena *arena, hak_arena_stats *stats) {
     const struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_get_stats");
     if (a == NULL)

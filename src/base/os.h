@@ -27,13 +27,15 @@ enum os_map_kind {
     OS_FRESH_PLAIN,
     OS_FRESH_HUGE,
 };
-/* The first four are given before main alone: a sandbox that a program enters may end it at any advice that glibc's
- * malloc does not give. Memory that is mapped later has the advice of its template (os_template). */
+/* The first four are given before main alone, or, about dumps, where the program asks for it: a sandbox that a program
+ * enters may end it at any advice that glibc's malloc does not give. Memory that is mapped later has the advice of its
+ * template (os_template). */
 enum os_advice {
     OS_HUGE,    /* huge pages wanted. A part: a hint for some of the pages */
     OS_NO_HUGE, /* huge pages not wanted, whatever the system's default is. A part, likewise */
     OS_WIPE,    /* the child of a fork sees zero here. A part: the child sees zero in some of the pages */
     OS_NO_DUMP, /* core dumps do not have it. A part: they have some of the pages */
+    OS_DUMP,    /* they have it again. A part: they lack some of the pages */
     OS_PURGE,   /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
     /* The system may take the pages, each until it is next written to; it reads as zero then. A part: so may some of
      * the pages. */

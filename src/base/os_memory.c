@@ -38,7 +38,8 @@ static HAK_APART _Atomic uintptr_t read_pages[READABLE_PAGES];
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
     static const int native[] = {
         [OS_HUGE] = MADV_HUGEPAGE,    [OS_NO_HUGE] = MADV_NOHUGEPAGE, [OS_WIPE] = MADV_WIPEONFORK,
-        [OS_NO_DUMP] = MADV_DONTDUMP, [OS_PURGE] = MADV_DONTNEED,     [OS_LAZY] = MADV_FREE};
+        [OS_NO_DUMP] = MADV_DONTDUMP, [OS_DUMP] = MADV_DODUMP,        [OS_PURGE] = MADV_DONTNEED,
+        [OS_LAZY] = MADV_FREE};
     int saved = errno;
     bool done = madvise(address, bytes, native[advice]) == 0;
     errno = saved;

@@ -24,11 +24,31 @@ static enum os_map_kind superslab_mapping(size_t superslab) {
 bool region_renew(size_t slot, size_t bytes, bool huge) {
     enum os_map_kind kind = huge ? OS_FRESH_HUGE : superslab_mapping(slot / SUPERSLAB_SLOTS);
     char *at = slot_address(slot);
-    if (os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes))
+    if (os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes)) {
+        region_undump_again(at, bytes);
         return true;
+    }
     if (bytes % SUPERSLAB_BYTES == 0) /* so that all of it can be mapped later */
         os_unmap(at, bytes);
     return false;
+}
+
+/* ---- core dumps ---- */
+
+bool region_set_dumped(size_t superslab, bool dumped) {
+    store_seq(&superslab_at(superslab)->undumped, !dumped); /* pairs with region_undump_again */
+    return os_advise(dumped ? OS_DUMP : OS_NO_DUMP, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+}
+
+/* The arena may end meanwhile, when the purger has slots of it. Here the advice comes before the look, there the store
+ * before the advice: so the look finds it, or the arena's advice is the later one. */
+void region_undump_again(void *at, size_t bytes) {
+    _Atomic bool *undumped = &superslab_at(region_offset(at) / SUPERSLAB_BYTES)->undumped;
+    if (likely(!load_relaxed(undumped)))
+        return;
+    os_advise(OS_NO_DUMP, at, bytes);
+    if (!load_seq(undumped))
+        os_advise(OS_DUMP, at, bytes);
 }
 
 /* ---- SuperSlabs without memory ----
@@ -70,6 +90,7 @@ size_t region_map_unmapped(void) {
         put_chain(&hak_region_use.unmapped, next_unmapped, rest);
     if (got != at)
         return BITSET_NONE;
+    region_undump_again(at, SUPERSLAB_BYTES);
     store_relaxed(&ss->huge, HUGE_NONE);
     return head - 1;
 }

@@ -135,6 +135,12 @@ static bool are_touched(size_t bytes) {
            option(OPT_POPULATE);
 }
 
+static bool renew(enum os_map_kind kind, char *begin, size_t bytes) {
+    bool done = os_map(kind, begin, bytes) == begin;
+    region_undump_again(begin, bytes);
+    return done;
+}
+
 /* Makes the block accessible and zero, and the span around it inaccessible. `zero`: the whole span is zero already. */
 static bool open_block(struct slab *s, bool zero) {
     bool shut = is_shut(s);
@@ -147,7 +153,7 @@ static bool open_block(struct slab *s, bool zero) {
     }
     guard(s, shut);
     begin = open_part(s, &bytes);
-    if (s->is_huge && s->has_guards ? os_map(OS_FRESH_HUGE, begin, bytes) == begin : os_commit(begin, bytes)) {
+    if (s->is_huge && s->has_guards ? renew(OS_FRESH_HUGE, begin, bytes) : os_commit(begin, bytes)) {
         if ((zero || !shut) && are_touched(bytes)) /* else most of it is resident already */
             touch_pages(begin, bytes);
         return true;
@@ -254,7 +260,7 @@ static void shut_block(struct slab *s) {
     size_t bytes;
     char *begin = open_part(s, &bytes);
     s->kept_pages = 0;
-    bool renewed = s->is_huge && os_map(OS_FRESH_SHUT, begin, bytes) == begin; /* without huge pages */
+    bool renewed = s->is_huge && renew(OS_FRESH_SHUT, begin, bytes); /* without huge pages */
     bool zero = renewed || keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
     bool forbidden = renewed || os_forbid(begin, bytes);
     set_shut(s, forbidden && zero);

@@ -41,6 +41,7 @@ struct arena {
     _Atomic size_t limit_slots; /* ARENA_UNLIMITED: no limit */
     _Atomic size_t slot_bytes;  /* SLOT_BYTES; of a piece in brought memory, where a piece counts as a slot */
     _Atomic bool is_lane;       /* the process's own, see lane.h */
+    _Atomic bool is_undumped;   /* core dumps have none of its blocks; set before its first SuperSlab comes */
     struct brought *brought;    /* the memory that it was given; NULL: it has SuperSlabs */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;

@@ -1,12 +1,20 @@
 /* See arena_space.h. */
 /* SPDX-License-Identifier: MIT */
 #include "space/arena_space.h"
+#include "base/text.h"
 
 /* SuperSlabs that a search for a span looks at, before the arena gets a further one. The next search goes on behind
  * them. */
 #define SEARCH_MAX 64
 
 /* ---- SuperSlabs that come to an arena ---- */
+
+/* Before anybody has a block there. */
+static void keep_from_dumps(size_t superslab) {
+    static _Atomic bool said;
+    if (!region_set_dumped(superslab, false) && !rmw_swap(&said, true))
+        text_line("hakmem: core dumps may have blocks of an arena despite hak_arena_no_dump: the system refused");
+}
 
 void arena_join(uint32_t number, size_t first, size_t n) {
     struct arena *a = arena_numbered(number);
@@ -17,6 +25,8 @@ void arena_join(uint32_t number, size_t first, size_t n) {
             store_relaxed(&ss->offer[slot], 0); /* old ones */
         store_relaxed(&ss->inbox_mask, 0);
         store_relaxed(&ss->arena_inbox_mask, 0);
+        if (unlikely(load_relaxed(&a->is_undumped)))
+            keep_from_dumps(i);
         store_relaxed(&ss->arena, number);
         uint32_t newest = load_relaxed(&a->newest);
         do

@@ -293,6 +293,7 @@ void arenas() {
         hak_free(touched(hak_arena_aligned_alloc(arena, 4096, 5000)));
         hak_free(hak_arena_strdup(arena, "text"));
         result = hak_arena_malloc(arena, 64 << 20) == nullptr; /* over the limit */
+        result = hak_arena_no_dump(arena);
         hak_arena_set_default(arena, &before);
         free(touched(malloc(3000)));
         free(touched(calloc(1, 300000)));
@@ -442,8 +443,8 @@ const std::vector<Scenario> &scenarios() {
         {"sites", {"hak_alloc_site", "hak_site_get_stats", "hak_site_new"}, sites, malloc, free, realloc},
         {"arenas",
          {"hak_arena_aligned_alloc", "hak_arena_calloc", "hak_arena_destroy", "hak_arena_get_stats", "hak_arena_malloc",
-          "hak_arena_new", "hak_arena_of", "hak_arena_realloc", "hak_arena_release", "hak_arena_set_default",
-          "hak_arena_strdup", "hak_arena_visit"},
+          "hak_arena_new", "hak_arena_no_dump", "hak_arena_of", "hak_arena_realloc", "hak_arena_release",
+          "hak_arena_set_default", "hak_arena_strdup", "hak_arena_visit"},
          arenas,
          malloc,
          free,

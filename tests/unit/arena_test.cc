@@ -523,6 +523,105 @@ TEST_F(Arena, TrimGivesBackWhatArenasDoNotUse) {
     EXPECT_NE(filled(arena_, 100000), nullptr);
 }
 
+/* Does this process's core dump have the byte? */
+bool is_dumped(const void *at) {
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool inside = false, dumped = true;
+    while (file != nullptr && fgets(line, sizeof line, file) != nullptr) {
+        unsigned long from = 0, to = 0;
+        auto address = reinterpret_cast<uintptr_t>(at);
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from <= address && address < to;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            dumped = strstr(line, " dd") == nullptr;
+    }
+    if (file != nullptr)
+        fclose(file);
+    return dumped;
+}
+
+/* Whatever its protection; -1: nothing is mapped there. */
+int byte_at(const void *address) {
+    unsigned char byte = 0;
+    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    bool done = pread(fd, &byte, 1, static_cast<off_t>(reinterpret_cast<uintptr_t>(address))) == 1;
+    close(fd);
+    return done ? byte : -1;
+}
+
+class Undumped : public Arena {
+  protected:
+    void SetUp() override {
+        Arena::SetUp();
+        void *own = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ASSERT_EQ(madvise(own, 4096, MADV_DONTDUMP), 0);
+        bool seen = !is_dumped(own);
+        munmap(own, 4096);
+        if (!seen)
+            GTEST_SKIP() << "the kernel does not say what dumps have";
+        ASSERT_EQ(hak_arena_no_dump(arena_), 0);
+    }
+    void allocate(std::vector<char *> &blocks) {
+        for (size_t size : kSizes)
+            for (int i = 0; i < 3; i++)
+                blocks.push_back(static_cast<char *>(filled(arena_, size + 1)));
+        for (char *block : blocks)
+            for (const char *at : {block, block + hak_usable_size(block) - 1})
+                EXPECT_FALSE(is_dumped(at)) << hak_usable_size(block);
+    }
+};
+
+/* Else a crash report has the program's keys. */
+TEST_F(Undumped, NoDumpHasTheBlocks) {
+    std::vector<char *> blocks, more;
+    allocate(blocks);
+    void *process = malloc(100);
+    EXPECT_TRUE(is_dumped(process));
+    for (char *block : blocks)
+        hak_free(block);
+    hak_trim(); /* the memory is mapped anew, some of it */
+    allocate(more);
+    Worker worker;
+    worker.run([&] { allocate(more); });
+    free(process);
+}
+
+/* Else dumps lack what others allocate there, or have what it held. */
+TEST_F(Undumped, ItsEndClearsTheMemoryAndShowsIt) {
+    std::vector<char *> blocks;
+    allocate(blocks);
+    remake();
+    for (char *block : blocks) {
+        EXPECT_TRUE(is_dumped(block));
+        EXPECT_NE(byte_at(block + 1), 0x5a);
+    }
+}
+
+TEST_F(Undumped, ReleasedBlocksAreInDumps) {
+    std::vector<char *> blocks;
+    allocate(blocks);
+    hak_arena_release(arena_);
+    arena_ = hak_arena_new(nullptr);
+    for (char *block : blocks) {
+        EXPECT_TRUE(is_dumped(block));
+        EXPECT_EQ(*block, 0x5a);
+        hak_free(block);
+    }
+}
+
+TEST_F(Undumped, ComesBeforeTheFirstBlock) {
+    EXPECT_EQ(hak_arena_no_dump(arena_), 0);
+    filled(arena_, 10);
+    EXPECT_EQ(hak_arena_no_dump(arena_), EBUSY);
+    EXPECT_TRUE(is_dumped(filled(remake(), 10))) << "another arena's wish";
+    EXPECT_EQ(hak_arena_no_dump(arena_), EBUSY);
+    std::vector<char> memory(kMiB);
+    hak_arena *brought = hak_arena_new_in(memory.data(), memory.size(), nullptr);
+    EXPECT_EQ(hak_arena_no_dump(brought), EINVAL);
+    hak_arena_destroy(brought);
+}
+
 using ArenaDeath = Arena;
 
 TEST_F(ArenaDeath, HandlesOfDestroyedArenasAreReported) {

@@ -147,6 +147,8 @@ unsafe extern "C" {
     pub fn hak_arena_new(options: *const hak_arena_options) -> *mut hak_arena;
     /// Makes an arena in memory of the caller's; null: bad memory, or too many such arenas.
     pub fn hak_arena_new_in(memory: *mut c_void, bytes: usize, options: *const hak_arena_options) -> *mut hak_arena;
+    /// Keeps the arena's blocks out of core dumps, before it has any: 0, `EBUSY` or `EINVAL`.
+    pub fn hak_arena_no_dump(arena: *mut hak_arena) -> c_int;
     /// Frees all blocks of the arena at once, and ends it.
     pub fn hak_arena_destroy(arena: *mut hak_arena);
     /// Ends the arena and hands its blocks over to the process's heap.

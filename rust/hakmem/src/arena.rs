@@ -37,6 +37,19 @@ impl Arena {
         NonNull::new(unsafe { hakmem_sys::hak_arena_new(&options) }).map(Self).ok_or(AllocError)
     }
 
+    /// The same, and core dumps have none of its blocks: for keys, or for a cache that would make dumps large.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new_not_dumped(name: Option<&CStr>, limit_bytes: usize) -> Result<Self, AllocError> {
+        let arena = Self::new(name, limit_bytes)?;
+        // SAFETY: the arena lives, and has no block yet.
+        match unsafe { hakmem_sys::hak_arena_no_dump(arena.0.as_ptr()) } {
+            0 => Ok(arena),
+            _ => Err(AllocError),
+        }
+    }
+
     /// Figures of a moment ago, if other threads use the arena.
     #[must_use]
     pub fn stats(&self) -> hak_arena_stats {

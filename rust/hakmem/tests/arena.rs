@@ -41,3 +41,12 @@ fn limit_is_an_error() {
     assert!(bytes.try_reserve(1 << 16).is_ok());
     assert_eq!(small.stats().limit_bytes, 1 << 20);
 }
+
+/// The C library's tests read what a dump would have.
+#[test]
+fn an_arena_that_is_not_dumped_is_an_arena() {
+    let keys = Arena::new_not_dumped(Some(c"keys"), 0).unwrap();
+    let key = Box::new_in([7_u8; 32], &keys);
+    assert!(is_in(&keys, &raw const *key));
+    assert_ne!(unsafe { hakmem_sys::hak_arena_no_dump(keys.as_ptr()) }, 0, "it has a block");
+}
