@@ -2,7 +2,7 @@
 //!
 //! 1. The sources are all C files below `c/src`, which is a link in the repository, and a copy in a package.
 //! 2. libc.c and libc_stats.c, which define malloc and its kin, are for the feature `override`. new.c, C++'s
-//!    operators, is left out: those of the C++ library call malloc.
+//!    operators, is left out, and hinted.c with it: those of the C++ library call malloc.
 // SPDX-License-Identifier: MIT
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ fn main() {
         panic!("HAKMEM is for 64-bit Linux only");
     }
     let c = Path::new("c");
-    let mut without = vec!["new.c"];
+    let mut without = vec!["new.c", "hinted.c"];
     if env::var_os("CARGO_FEATURE_OVERRIDE").is_none() {
         without.extend(["libc.c", "libc_stats.c"]);
     }

@@ -16,7 +16,12 @@
 #include "hooks.h"
 #include "mid.h"
 
-HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
+void *alloc_in_lane(unsigned lane, size_t bytes, size_t alignment) {
+    bool fits = bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && is_power_of_two(alignment);
+    uintptr_t handle = fits && !other_serves() ? lane_handle(lane) : 0;
+    if (handle == 0)
+        return NULL;
+    bytes = class_aligned_bytes(max_size(bytes, 1), alignment);
     struct heap *h = arena_heap_noted(hak_heap, handle);
     void *p = likely(h != NULL) ? alloc_malloc_from(h, bytes, alloc_no_hit) : NULL;
     bool zero;
@@ -24,9 +29,9 @@ HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
 }
 
 void *alloc_for_policy(size_t bytes, unsigned policy) {
-    uintptr_t lane = bytes <= MID_BYTES_MAX && !other_serves() ? lane_of_policy(policy) : 0;
-    if (lane != 0)
-        return alloc_in_lane(lane, bytes);
+    void *p = alloc_in_lane(policy, bytes, 1);
+    if (p != NULL)
+        return p;
     return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);
 }
 

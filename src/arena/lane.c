@@ -12,17 +12,17 @@
 
 /* ---- lanes ---- */
 
-_Atomic uintptr_t lane_handles[POLICIES];
-const char *const lane_policy_names[POLICIES] = {"default", "short-lived", "long-lived", "hot", "cold", "dense"};
+_Atomic uintptr_t lane_handles[LANES];
+const char *const lane_names[LANES] = {"default", "short-lived", "long-lived", "hot", "cold", "dense", "with pointers"};
 
-uintptr_t lane_make(unsigned policy) {
-    bool has_lane = policy == HAK_POLICY_LONG_LIVED || policy == HAK_POLICY_HOT || policy == HAK_POLICY_COLD;
-    if (!has_lane || option(OPT_SECURE)) /* whose blocks lie at random places */
+uintptr_t lane_make(unsigned lane) {
+    bool exists = (lane >= HAK_POLICY_LONG_LIVED && lane <= HAK_POLICY_COLD) || lane == LANE_POINTERS;
+    if (!exists || option(OPT_SECURE)) /* whose blocks lie at random places */
         return 0;
     int error = errno;
-    uintptr_t none = 0, made = arena_make(&(hak_arena_options){.name = lane_policy_names[policy]}, true);
+    uintptr_t none = 0, made = arena_make(&(hak_arena_options){.name = lane_names[lane]}, true);
     errno = error;
-    if (made == 0 || rmw_cas(&lane_handles[policy], &none, made)) /* pairs with lane_of_policy */
+    if (made == 0 || rmw_cas(&lane_handles[lane], &none, made)) /* pairs with lane_handle */
         return made;
     arena_end(made, false, ""); /* another thread was faster */
     return none;

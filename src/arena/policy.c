@@ -81,7 +81,7 @@ static const char *skip_blanks(const char *at) { return at + strspn(at, " \t\r")
 static const char *parse_policy(const char *at, uint8_t *policy) {
     size_t length = strcspn(at, " \t\r#");
     for (unsigned p = 0; p < POLICIES; p++)
-        if (strlen(lane_policy_names[p]) == length && memcmp(at, lane_policy_names[p], length) == 0) {
+        if (strlen(lane_names[p]) == length && memcmp(at, lane_names[p], length) == 0) {
             *policy = (uint8_t)p;
             return skip_blanks(at + length);
         }

@@ -20,10 +20,10 @@ struct nothrow;
 #define NO_ALIGNMENT SIZE_MAX /* an alignment that no block can have */
 
 /* The forms that others stand on, as they are here. */
-extern __attribute__((visibility("hidden"), alias("_Znwm"))) void *our_new(size_t);
-extern __attribute__((visibility("hidden"), alias("_Znam"))) void *our_new_array(size_t);
-extern __attribute__((visibility("hidden"), alias("_ZnwmSt11align_val_t"))) void *our_new_aligned(size_t, size_t);
-extern __attribute__((visibility("hidden"), alias("_ZnamSt11align_val_t"))) void *our_new_array_aligned(size_t, size_t);
+extern __attribute__((alias("_Znwm"))) new_form our_new;
+extern __attribute__((alias("_Znam"))) new_form our_new_array;
+extern __attribute__((alias("_ZnwmSt11align_val_t"))) new_aligned_form our_new_aligned;
+extern __attribute__((alias("_ZnamSt11align_val_t"))) new_aligned_form our_new_array_aligned;
 extern __attribute__((visibility("hidden"), alias("_ZdlPv"))) void our_delete(void *);
 extern __attribute__((visibility("hidden"), alias("_ZdaPv"))) void our_delete_array(void *);
 extern __attribute__((visibility("hidden"), alias("_ZdlPvSt11align_val_t"))) void our_delete_aligned(void *, size_t);
@@ -61,13 +61,12 @@ HAK_INLINE void *new_array_aligned(size_t size, size_t alignment) {
 }
 
 HAK_INLINE void *new_nothrow(size_t size, bool array) {
-    if (unlikely(new_bound.new_scalar != our_new || (array && new_bound.new_array != our_new_array)))
+    if (unlikely(!new_is_ours(array, false)))
         return new_nothrow_of_program(array ? new_bound.new_array : new_bound.new_scalar, size);
     return new_plain(size, array, false);
 }
 HAK_INLINE void *new_aligned_nothrow(size_t size, size_t alignment, bool array) {
-    if (unlikely(new_bound.new_aligned != our_new_aligned ||
-                 (array && new_bound.new_array_aligned != our_new_array_aligned)))
+    if (unlikely(!new_is_ours(array, true)))
         return new_aligned_nothrow_of_program(array ? new_bound.new_array_aligned : new_bound.new_aligned, size,
                                               alignment);
     return new_aligned(size, alignment, array, false);

@@ -20,6 +20,7 @@
 #include <new>
 #include <set>
 
+#include "../hinted.h"
 #include "../support.h"
 
 extern "C" {
@@ -319,6 +320,27 @@ void sites() {
     hak_site_get_stats(site, &stats);
 }
 
+/* Through the functions that say more of a block than its size. */
+void hinted_blocks() {
+    MARK_STACK();
+    for (const Hinted &call : kHinted)
+        for (size_t i = 0; i < 500; i++)
+            call.end(touched(call.make(mixed_size(i), i % 2 == 0)));
+    for (size_t i = 0; i < 500; i++) {
+        size_t size = mixed_size(i), token = i % 2 == 0 ? kWithPointers : kPlain;
+        void *block = nullptr;
+        ::operator delete(touched(__size_returning_new(size).p));
+        ::operator delete(touched(__size_returning_new_aligned(size, kHintedAlignment).p), kHintedAlignment);
+        for (void *one :
+             {__alloc_token_malloc(size, token), __alloc_token_calloc(1, size, token),
+              __alloc_token_realloc(nullptr, size, token), __alloc_token_reallocarray(nullptr, 1, size, token),
+              __alloc_token_memalign(64, size, token), __alloc_token_aligned_alloc(4096, size, token),
+              __alloc_token_valloc(size, token), __alloc_token_pvalloc(size, token),
+              __alloc_token_posix_memalign(&block, 32, size, token) == 0 ? block : nullptr})
+            free(touched(one));
+    }
+}
+
 void brought_arenas() {
     MARK_STACK();
     static char memory[1 << 20];
@@ -449,6 +471,18 @@ const std::vector<Scenario> &scenarios() {
          malloc,
          free,
          realloc},
+        {"hinted",
+         [] {
+             std::set<std::string> covered = {
+                 "__size_returning_new",   "__size_returning_new_aligned", "__alloc_token_malloc",
+                 "__alloc_token_calloc",   "__alloc_token_realloc",        "__alloc_token_reallocarray",
+                 "__alloc_token_memalign", "__alloc_token_aligned_alloc",  "__alloc_token_valloc",
+                 "__alloc_token_pvalloc",  "__alloc_token_posix_memalign"};
+             for (const Hinted &call : kHinted)
+                 covered.insert(call.symbol);
+             return covered;
+         }(),
+         hinted_blocks, malloc, free, realloc},
         {"brought arenas", {"hak_arena_new_in"}, brought_arenas, malloc, free, realloc},
         {"new", {"_Znwm", "_ZdlPv"}, allocates_and_releases, allocate_by<17>, release_by<9>, realloc},
         {"new[]", {"_Znam", "_ZdaPv"}, allocates_and_releases, allocate_by<16>, release_by<8>, realloc},

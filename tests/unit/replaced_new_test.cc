@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "../hinted.h"
+
 namespace {
 
 constexpr size_t kHeader = 64;
@@ -43,7 +45,7 @@ void own_delete(void *p, size_t mark) {
 constexpr size_t kArray = 0x3333;
 void *operator new[](size_t size) { return own_new(size, kArray); }
 void operator delete[](void *p) noexcept { own_delete(p, kArray); }
-constexpr size_t kArrays = kArray, kScalars = 0;
+constexpr size_t kArrays = kArray, kScalars = 0, kAlignedScalars = 0;
 #else
 constexpr size_t kScalar = 0x1111, kAligned = 0x2222;
 constexpr std::align_val_t kAlignment{32};
@@ -51,7 +53,7 @@ void *operator new(size_t size) { return own_new(size, kScalar); }
 void operator delete(void *p) noexcept { own_delete(p, kScalar); }
 void *operator new(size_t size, std::align_val_t) { return own_new(size, kAligned); }
 void operator delete(void *p, std::align_val_t) noexcept { own_delete(p, kAligned); }
-constexpr size_t kArrays = kScalar, kScalars = kScalar;
+constexpr size_t kArrays = kScalar, kScalars = kScalar, kAlignedScalars = kAligned;
 #endif
 
 namespace {
@@ -106,6 +108,28 @@ TEST(ReplacedNew, EveryFormLeadsToTheProgramsOwn) {
             EXPECT_EQ(blocks, before) << pair.name << " " << size;
             pair.end(nullptr, size);
         }
+    EXPECT_EQ(misplaced, 0);
+}
+
+/* Also those by which a compiler says more of the block. A program's own operator says nothing of sizes. */
+TEST(ReplacedNew, HintedFormsLeadThere) {
+    for (const Hinted &call : kHinted) {
+        bool is_array = strstr(call.symbol, "_Zna") != nullptr;
+        size_t scalar = call.aligned ? kAlignedScalars : kScalars, array = call.aligned ? kAlignedScalars : kArrays;
+        for (bool lane : {false, true}) {
+            long before = blocks;
+            void *p = call.make(100, lane);
+            size_t mark = is_array ? array : scalar;
+            EXPECT_EQ(blocks, before + (mark != 0)) << call.symbol;
+            if (mark != 0)
+                EXPECT_EQ(static_cast<size_t *>(p)[-1], mark) << call.symbol;
+            call.end(p);
+            EXPECT_EQ(blocks, before) << call.symbol;
+        }
+    }
+    __sized_ptr_t got = __size_returning_new(100);
+    EXPECT_TRUE(kScalars == 0 ? got.n >= 100 : got.n == 100) << got.n;
+    ::operator delete(got.p);
     EXPECT_EQ(misplaced, 0);
 }
 
