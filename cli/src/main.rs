@@ -25,6 +25,7 @@ mod peak;
 mod picture;
 mod profile;
 mod purge;
+mod push;
 mod run;
 mod save;
 mod serve;

@@ -374,6 +374,15 @@ impl Source {
         }
     }
 
+    /// Those named that run; if none is named, those that run HAKMEM and can be read.
+    pub fn wanted(&self) -> Vec<Pid> {
+        if self.named.is_empty() {
+            self.readable()
+        } else {
+            self.pids()
+        }
+    }
+
     /// Those that run HAKMEM and can be read.
     pub fn readable(&self) -> Vec<Pid> {
         self.read().0.snapshots.iter().map(|one| one.process.pid).collect()

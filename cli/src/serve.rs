@@ -4,12 +4,14 @@
 //! 2. On a port of 127.0.0.1 each request needs the token (token.rs). On a Unix socket the permissions of the file
 //!    admit its owner only.
 //! 3. Each request reads the process anew, or joins a reading that is under way (metrics.rs). The server keeps nothing.
+//! 4. With --push it also sends profiles where nobody scrapes (push.rs).
 // SPDX-License-Identifier: MIT
 
 use crate::explain;
 use crate::http::{self, Listener, Request, Response};
 use crate::metrics::{self, Processes, Readers, Source};
 use crate::profile;
+use crate::push;
 use crate::token::Token;
 use anyhow::{bail, Result};
 use hakmem_base::print;
@@ -34,6 +36,8 @@ pub struct Options {
     /// File whose first line is the token [default: a new one, printed with the address]
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    push: push::Push,
     #[command(flatten)]
     symbols: profile::Symbols,
 }
@@ -120,6 +124,10 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     };
     let shown = token.as_ref().map_or(format!("{address}, /metrics"), |token| token.address(&address, "/metrics"));
     let server = Arc::new(Server::new(source, address, options.symbols.debug_directory.clone()));
+    let (shared, directories) = (server.clone(), options.symbols.debug_directory.clone());
+    let profiles =
+        Readers::new(PROFILE_TIME, move |pid| profile::pprof::write_live(&profile::read::process(pid, &directories)?));
+    push::start(&options.push, move || shared.source.wanted(), profiles)?;
     let shared = server.clone();
     http::serve(listener, token, move |request| shared.answer(request))?;
     print::line(&shown)?;

@@ -6,7 +6,7 @@ mod kit;
 use kit::*;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -235,6 +235,65 @@ fn profiles_are_served_to_those_with_the_token() {
     assert!(posted.0.starts_with("HTTP/1.1 405 "), "it only reads");
     drop(program);
     assert_eq!(server.0.wait().unwrap().code(), Some(0), "nothing is left to be served");
+}
+
+/// A server of profiles that takes one request of the command and answers it.
+fn take(server: &TcpListener, command: &mut Running, status: &str) -> (String, Vec<u8>) {
+    server.set_nonblocking(true).unwrap();
+    let stream = loop {
+        match server.accept() {
+            Ok((stream, _)) => break stream,
+            Err(_) => assert!(command.0.try_wait().unwrap().is_none(), "it has ended"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    stream.set_nonblocking(false).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "{head}");
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    write!(reader.into_inner(), "HTTP/1.1 {status}\r\n\r\nbecause\n").unwrap();
+    (head, body)
+}
+
+/// Else whoever has no agent has no profiles; or one refusal ends them.
+#[test]
+fn profiles_are_pushed() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "1000")]);
+    program.tell("blocks 1 30000 400");
+    let pid = program.pid();
+    let pyroscope = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", pyroscope.local_addr().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(["serve", &pid, "--push", &url, "--every", "1s"]).stderr(Stdio::piped());
+    let (mut pushing, _) = Running::start(&mut command);
+    let (head, body) = take(&pyroscope, &mut pushing, "503 Service Unavailable");
+    let query = format!("POST /ingest?name=program%7Bpid%3D{pid}");
+    assert!(head.starts_with(&query) && head.contains("&format=pprof&"), "{head}");
+    let mut errors = BufReader::new(pushing.0.stderr.take().unwrap());
+    let mut error = String::new();
+    errors.read_line(&mut error).unwrap();
+    assert!(error.contains("the server says 503 Service Unavailable: because"), "{error}");
+    let (_, again) = take(&pyroscope, &mut pushing, "200 OK");
+    for body in [body, again] {
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("name=\"sample_type_config\"") && text.contains("inuse_space"), "{text}");
+        let begin = body.windows(2).position(|two| two == [0x1f, 0x8b]).unwrap();
+        let end = body.windows(10).position(|ten| ten == b"\r\n--hakmem").unwrap();
+        let mut profile = Vec::new();
+        flate2::read::GzDecoder::new(&body[begin..end]).read_to_end(&mut profile).unwrap();
+        let profile = String::from_utf8_lossy(&profile);
+        assert!(profile.contains("inuse_space") && profile.contains("hold_blocks"), "{profile}");
+        assert!(!profile.contains("alloc_space"), "what grows for ever would be added up again and again");
+    }
+    drop(program);
+    assert_eq!(pushing.0.wait().unwrap().code(), Some(0), "nothing is left to be pushed");
+    assert!(refusal(&["serve", &pid, "--push", "https://host"]).contains("https is not spoken here"));
 }
 
 #[test]

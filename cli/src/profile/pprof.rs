@@ -15,6 +15,7 @@ use hakmem_base::shown;
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::ops::Range;
 
 #[rustfmt::skip] // as prost-build writes it, from profile.proto
 mod proto;
@@ -31,6 +32,8 @@ const TYPES: [Metric; Metric::COUNT] = [
     Metric::PeakObjects,
     Metric::PeakSpace,
 ];
+/// Those of what is in use.
+const LIVE: Range<usize> = 2..4;
 /// The largest unpacked profile: a few KiB could unpack to any size.
 const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
@@ -76,12 +79,24 @@ impl Tables {
 }
 
 pub fn write(profile: &Profile) -> Result<Vec<u8>> {
+    pack(&encode(profile, 0..TYPES.len()))
+}
+
+/// What is in use, and nothing that grows for ever.
+pub fn write_live(profile: &Profile) -> Result<Vec<u8>> {
+    let mut out = encode(profile, LIVE);
+    out.sample.retain(|sample| sample.value.iter().any(|&value| value != 0));
+    pack(&out)
+}
+
+fn pack(profile: &proto::Profile) -> Result<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(&encode(profile).encode_to_vec())?;
+    packed.write_all(&profile.encode_to_vec())?;
     Ok(packed.finish()?)
 }
 
-fn encode(profile: &Profile) -> proto::Profile {
+/// `types`: those of TYPES that it has.
+fn encode(profile: &Profile, types: Range<usize>) -> proto::Profile {
     let mut tables = Tables::default();
     tables.string("");
     let mut comments = vec![format!("command: {}", profile.command), format!("pid: {}", profile.pid)];
@@ -89,7 +104,7 @@ fn encode(profile: &Profile) -> proto::Profile {
     comments.extend((!profile.moment.is_empty()).then(|| format!("moment: {}", profile.moment)));
     comments.extend(profile.notes.iter().map(|note| format!("note: {note}")));
     let mut out = proto::Profile {
-        sample_type: TYPES.iter().map(|one| tables.value_type(one.name(), one.unit())).collect(),
+        sample_type: TYPES[types.clone()].iter().map(|one| tables.value_type(one.name(), one.unit())).collect(),
         sample: profile.stacks.iter().flat_map(|stack| samples(stack, &mut tables)).collect(),
         mapping: mappings(profile, &mut tables),
         location: locations(profile, &mut tables),
@@ -101,6 +116,7 @@ fn encode(profile: &Profile) -> proto::Profile {
         default_sample_type: tables.string(Metric::InuseSpace.name()),
         ..Default::default()
     };
+    out.sample.iter_mut().for_each(|sample| sample.value = sample.value[types.clone()].to_vec());
     let mut functions: Vec<_> = tables.functions.into_iter().collect();
     functions.sort_by_key(|function| function.1);
     let function = |((name, filename), id)| proto::Function { id, name, system_name: name, filename };
@@ -345,13 +361,13 @@ mod tests {
     #[test]
     fn other_profiles_are_refused_in_words() {
         let all = || Budget::new(budget::PROFILE);
-        let mut other = encode(&example());
+        let mut other = encode(&example(), 0..TYPES.len());
         other.sample_type[3].r#type = 0;
         assert!(decode(&other, all()).unwrap_err().to_string().contains("it has no inuse_space"));
-        let mut broken = encode(&example());
+        let mut broken = encode(&example(), 0..TYPES.len());
         broken.sample[0].location_id[0] = 77;
         assert!(decode(&broken, all()).unwrap_err().to_string().contains("no location 77"));
-        let mut difference = encode(&example());
+        let mut difference = encode(&example(), 0..TYPES.len());
         difference.sample[0].value[0] = -1;
         assert!(decode(&difference, all()).unwrap_err().to_string().contains("negative"));
         assert!(read(&write(&example()).unwrap()[..40]).is_err());
@@ -360,7 +376,7 @@ mod tests {
     /// Else a file that somebody sent ends the command, or keeps it.
     #[test]
     fn any_bytes_are_a_profile_or_none() {
-        let sound = encode(&example()).encode_to_vec();
+        let sound = encode(&example(), 0..TYPES.len()).encode_to_vec();
         hakmem_fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
             if let Ok(mut profile) = parse(bytes) {
                 profile.shorten();
@@ -375,7 +391,7 @@ mod tests {
     #[test]
     fn names_that_stand_in_many_places_are_cut() {
         for (letters, lines) in [(100_000, 1000), (1_000_000, 4000)] {
-            let mut one = encode(&example());
+            let mut one = encode(&example(), 0..TYPES.len());
             let name = one.string_table.len() as i64;
             one.string_table.push("A".repeat(letters));
             one.function = vec![proto::Function { id: 1, name, ..Default::default() }];
