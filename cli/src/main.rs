@@ -2,9 +2,9 @@
 //! is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell
-//! which code holds it: profile.rs, with names by symbols.rs. `metrics` and `serve` are for Prometheus and others that
-//! scrape; `run` watches a program to its end: run.rs, over peak.rs.
+//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff`, `leak` and
+//! `cold` tell which code holds it: profile.rs, with names by symbols.rs. `metrics` and `serve` are for Prometheus and
+//! others that scrape; `run` watches a program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
@@ -102,6 +102,8 @@ enum Subcommands {
     Diff(profile::DiffOptions),
     /// Watch a running program for a while, and say which lines of code let it grow and how fast
     Leak(profile::LeakOptions),
+    /// Watch a running program, and say which lines of code hold memory that it does not use, and how that compresses
+    Cold(profile::ColdOptions),
     /// Say what the live blocks are by their contents: classes, texts, nodes; also those from before anybody looked
     What(what::Options),
     /// Run a program or watch one, and write a policy file: the call sites whose blocks live long, and settings that
@@ -188,6 +190,7 @@ fn main() -> ExitCode {
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
         Subcommands::Leak(options) => profile::leak(&options),
+        Subcommands::Cold(options) => profile::cold(&options),
         Subcommands::What(options) => what::command(&options),
         Subcommands::Learn(options) => profile::learn(&options),
         Subcommands::Symbolize(options) => profile::symbolize(&options),

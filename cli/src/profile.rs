@@ -8,12 +8,13 @@
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs
 //!     show.
 //!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with leak/ for some of its
-//!     questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
+//!     questions, cold.rs `cold`, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands
 //! for.
 // SPDX-License-Identifier: MIT
 
+mod cold;
 mod command;
 mod flame;
 mod gains;
@@ -36,6 +37,7 @@ use crate::symbols::{Frame, Module};
 use hakmem_base::shown;
 use serde::Serialize;
 
+pub use cold::{cold, ColdOptions};
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions, Symbols};
 pub use leak::{leak, LeakOptions};
 pub use learn::{learn, LearnOptions};

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -821,4 +822,38 @@ fn other_modes_add_up() {
         assert!(held >= live, "{mode:?}: {}", explanation["heap"]);
         assert!(held <= live * 6 / 5 + MIB, "{mode:?}: {}", explanation["heap"]);
     }
+}
+
+// ---- cold memory ----
+
+/// Else memory that is in use is called cold, or the line that holds the cold memory is not found.
+#[test]
+fn cold_memory_is_found_at_its_line() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "1000")]);
+    program.tell("spread 200 20000 1");
+    program.tell("hot 200 20000");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(["cold", &program.pid(), "--for", "10h", "--touched", "--json"]);
+    let mut watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(watching.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("watching PID"), "{line}");
+    program.tell("rewrite");
+    unsafe { libc::kill(watching.id() as i32, libc::SIGINT) };
+    let output = watching.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let cold: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |function: &str| {
+        let site = cold["sites"].as_array().unwrap().iter().find(|site| site["function"] == function);
+        let site = site.unwrap_or_else(|| panic!("no {function} in {cold}"));
+        ["bytes", "cold", "deflated_from", "deflated_to"].map(|name| site[name].as_i64().unwrap())
+    };
+    let [bytes, cold_bytes, from, to] = of("allocate");
+    assert!(near(bytes, 4_000_000, 400_000) && near(cold_bytes, bytes, 100), "{cold}");
+    assert!(from > 0 && to < from / 10, "{cold}");
+    let [bytes, cold_bytes, ..] = of("hold_hot");
+    assert!(near(bytes, 4_000_000, 400_000) && cold_bytes == 0, "{cold}");
+    let plain = Program::known(&library, &[]);
+    assert!(refusal(&["cold", &plain.pid()]).contains("hakmem profile start"));
 }

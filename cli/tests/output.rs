@@ -65,6 +65,7 @@ fn printing<'a>(pid: &'a str, library: &'a str) -> Vec<Vec<&'a str>> {
         vec!["flame", pid, "-o", "-", "--format", "svg"],
         vec!["diff", pid, pid],
         vec!["leak", pid, "--for", "1s"],
+        vec!["cold", pid, "--for", "1s"],
         vec!["metrics", pid],
         vec!["metrics", pid, "--listen", "127.0.0.1:0"],
         vec!["metrics", "--dashboard"],
@@ -87,10 +88,10 @@ fn a_closed_pipe_ends_every_command_in_silence() {
         let output = command(&arguments, directory.path()).stdout(closed_pipe()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {:?} {said}", output.status);
-        // The summary of `run` is for stderr, so is what `purge` waits for on a busy machine, and so are the tables
-        // that stand beside `--json -`.
-        let beside =
-            ["run", "purge"].contains(&arguments[0]) || arguments.contains(&"--json") && arguments[0] == "compare";
+        // The summary of `run` is for stderr, so is what `cold` and, on a busy machine, `purge` wait for, and so are
+        // the tables that stand beside `--json -`.
+        let beside = ["run", "purge", "cold"].contains(&arguments[0])
+            || arguments.contains(&"--json") && arguments[0] == "compare";
         assert!(beside || said.is_empty(), "{arguments:?}: {said}");
         assert!(!said.contains("panicked"), "{arguments:?}: {said}");
     }

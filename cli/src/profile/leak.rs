@@ -140,7 +140,7 @@ pub fn now_ms() -> u32 {
 }
 
 /// Returns false if the user interrupted it.
-fn wait_until(due: Instant) -> bool {
+pub fn wait_until(due: Instant) -> bool {
     loop {
         match signals::wait(due) {
             signals::Event::Child => {}

@@ -4,6 +4,8 @@
  *   spread COUNT BYTES KEEP      allocates, frees all but every KEEP-th
  *   free COUNT BYTES             allocates, writes, frees all
  *   peak COUNT BYTES             allocates, writes, lets its parent make 1000 reads, frees all
+ *   hot COUNT BYTES              allocates and keeps
+ *   rewrite                      changes all bytes of those
  *   touch BYTES                  one block of which nothing is written
  *   churn THREADS                threads that replace blocks until the program ends
  *   arenas COUNT BYTES           an arena "requests" with COUNT blocks, half of them freed, and an arena in memory of
@@ -87,6 +89,22 @@ static void spread(size_t count, size_t bytes, size_t keep, int at_peak) {
         free(held);
 }
 
+static unsigned char **hot_blocks;
+static size_t hot_count, hot_bytes;
+
+__attribute__((noinline)) static void hold_hot(size_t count, size_t bytes) {
+    hot_blocks = allocate(count * sizeof *hot_blocks);
+    hot_count = count, hot_bytes = bytes;
+    for (size_t i = 0; i < count; i++)
+        memset(hot_blocks[i] = malloc(bytes), 2, bytes);
+}
+
+static void rewrite_hot(void) {
+    for (size_t i = 0; i < hot_count; i++)
+        for (size_t k = 0; k < hot_bytes; k++)
+            hot_blocks[i][k]++;
+}
+
 struct arena_options {
     const char *name;
     size_t limit_bytes;
@@ -134,6 +152,10 @@ static void do_line(const char *line) {
         spread(number[0], number[1], 0, 1);
     else if (strcmp(word, "touch") == 0 && malloc(number[0]) == NULL)
         abort();
+    else if (strcmp(word, "hot") == 0)
+        hold_hot(number[0], number[1]);
+    else if (strcmp(word, "rewrite") == 0)
+        rewrite_hot();
     else if (strcmp(word, "churn") == 0)
         start(number[0], churn);
     else if (strcmp(word, "arenas") == 0)
