@@ -9,7 +9,7 @@ import sys
 
 from base import (BUILD, JOBS, LIBRARY, RESULTS, ROOT, Failed, die, ended, figures, number, output, python, run, say,
                   teed)
-from build import WITH_GCC, build_cli, build_library, compile_logged, in_cli
+from build import WITH_CLANG, WITH_GCC, build_cli, build_library, compile_logged, in_cli
 from fuzz import FUZZERS, fuzz_readers, fuzz_targets
 from packages import candidate, need, present
 from stages import TEST_BUILDS, ctest, ctest_in
@@ -115,7 +115,18 @@ def soak_mutants(*words):
     sys.exit(not good)
 
 
-SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants}
+def soak_relacy(*words):
+    """What the model checker says, asked of a checker of others: tests/races/relacy.cc."""
+    need("relacy")
+    compile_logged(BUILD / "relacy-build.log", "the harnesses could not be built", "clang", "checked", *WITH_CLANG,
+                   "-DHAKMEM_RACES=ON", "-DHAKMEM_TESTS_ONCE=ON", target="races_relacy")
+    good = teed(BUILD / "relacy.log", python, "tests/races/second.py", BUILD / "clang/tests/races", *words)
+    if not words:
+        figures("relacy", BUILD / "relacy.log")
+    sys.exit(not good)
+
+
+SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy}
 
 
 def soak(*words):
@@ -136,6 +147,7 @@ def soak(*words):
         ended(run, tests / "wheel.sh", "", BUILD / "whole-wheel") == 0,
         ended(run, tests / "machines.sh", BUILD / "machines") == 0,
         ended(run, hak, "prove") == 0,
+        ended(run, hak, "soak", "relacy") == 0,
         teed(BUILD / "steady.log", steady, str(4 * times)),
     ]
     os.environ["HAK_TEST_LONGER"] = str(times)

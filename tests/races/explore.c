@@ -33,6 +33,7 @@ enum {
 
 unsigned explore_thread;
 bool explore_running;
+const bool explore_reorders = true;
 
 enum outcome { RUNS, COMPLETE, MET_BEFORE, RESTART, FAILED };
 
@@ -61,8 +62,7 @@ static struct {
 } x;
 static _Alignas(4096) char stacks[COROUTINES][STACK_BYTES];
 
-const uintptr_t explore_stacks_begin = (uintptr_t)stacks;
-const size_t explore_stacks_bytes = sizeof stacks;
+bool explore_own(uintptr_t address) { return address - (uintptr_t)stacks < sizeof stacks; }
 
 _Noreturn static void leave(enum outcome outcome) {
     x.outcome = outcome;

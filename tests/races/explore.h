@@ -58,6 +58,9 @@ void race_zero(void *address, size_t bytes, size_t step);
  * the checker will call `effect` then. */
 bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, size_t bytes);
 
+/* Whether stores to one address may come into effect in another order than that in which they are made. */
+extern const bool explore_reorders;
+
 /* The barrier that os_fence_threads issues. */
 void race_fence_threads(void);
 

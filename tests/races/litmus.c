@@ -69,6 +69,9 @@ static const struct program {
 // clang-format on
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
+/* Those whose outcome needs a store that comes before one that was made earlier to its address. */
+static bool reorders(const char *name) { return strcmp(name, "two writes to two") == 0 || strcmp(name, "Z6.U") == 0; }
+
 static unsigned program; /* chosen by thread 0, which begins */
 static char seen[PROGRAMS];
 static _Atomic int memory[PROGRAMS][ADDRESSES];
@@ -132,7 +135,7 @@ static void check(void) {
 static bool finish(void) {
     bool right = true;
     for (unsigned i = 0; i < PROGRAMS; i++) {
-        if (seen[i] == programs[i].allowed)
+        if (seen[i] == (programs[i].allowed && (explore_reorders || !reorders(programs[i].name))))
             continue;
         fprintf(stderr, "litmus: %s: %s was%s found\n", programs[i].name, programs[i].outcome, seen[i] ? "" : " not");
         right = false;

@@ -10,7 +10,6 @@
  *  5. Only accesses to addresses that several threads use and at least one writes are decisions. The checker learns
  *     these addresses; each time it finds another one, the search starts again. All other accesses commute.
  *
- * A bug put in on purpose may weaken an access (seeds.h): it gets another order, is split, or comes late.
  * Not covered: consume (unused), mixed sizes at one address, accesses of HAK_UNSEEN functions (they read the latest
  * value). */
 /* SPDX-License-Identifier: MIT */
@@ -19,9 +18,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MAX = 512, UNDO_MAX = 1 << 18 };
+enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MAX = 512 };
 enum { STEPS_MAX = 100000 }; /* per thread; more means a loop that does not end */
-enum { NONE = -1, LATE_MAX = 2 };
+enum { NONE = -1 };
 
 struct clock {
     uint32_t t[RACE_THREADS]; /* for each thread, how many of its accesses happened before */
@@ -69,17 +68,7 @@ struct thread {
     uintptr_t at;
     uint64_t hash;
     uint32_t shared_accesses;
-    int left_from;     /* seq accesses from this index on have no `left` yet */
-    enum fault broken; /* how the next atomic access is broken */
-    struct late {
-        uintptr_t address;
-        uint64_t value;
-        size_t bytes;
-        int order;
-        void (*effect)(void *address, size_t bytes); /* NULL for a store */
-    } late[LATE_MAX];                                /* take effect after the next write */
-    unsigned late_used;
-    bool is_lowered; /* see lower_twice */
+    int left_from; /* seq accesses from this index on have no `left` yet */
 };
 
 static struct {
@@ -87,24 +76,14 @@ static struct {
     struct cell cells[CELLS];
     struct message messages[MESSAGES];
     struct seq seq[SEQ_MAX];
-    struct {
-        uintptr_t address;
-        uint64_t value;
-        unsigned bytes;
-    } undo[UNDO_MAX];
-    struct {
-        uintptr_t address;
-        size_t bytes;
-    } private[8], unwatched;
     struct thread threads[RACE_THREADS];
-    unsigned messages_used, seq_used, undo_used, private_used, threads_used, cells_used, places_used;
+    unsigned messages_used, seq_used, threads_used, cells_used, places_used;
     uint32_t execution;
     uint64_t order_hash;
     bool alone;
 } m;
 
-/* NOLINTBEGIN: the originals, which tsan.c does not intercept */
-void *__real_memcpy(void *to, const void *from, size_t bytes);
+/* NOLINTBEGIN: the original, which tsan.c does not intercept */
 void *__real_memset(void *to, int byte, size_t bytes);
 /* NOLINTEND */
 
@@ -125,28 +104,9 @@ static void join(struct clock *to, const struct clock *from) {
 
 /* ---- one execution ---- */
 
-static void undo_all(void) {
-    while (m.undo_used > 0) {
-        m.undo_used--;
-        __real_memcpy((void *)m.undo[m.undo_used].address, &m.undo[m.undo_used].value,
-                      m.undo[m.undo_used].bytes); /* NOLINT */
-    }
-}
-
-static void remember(uintptr_t address, size_t bytes) {
-    for (; bytes > 0; m.undo_used++) {
-        unsigned n = bytes < 8 ? (unsigned)bytes : 8;
-        if (m.undo_used == UNDO_MAX)
-            explore_give_up("too much is written for one execution");
-        m.undo[m.undo_used].address = address;
-        m.undo[m.undo_used].bytes = n;
-        __real_memcpy(&m.undo[m.undo_used].value, (void *)address, n); /* NOLINT */
-        address += n, bytes -= n;
-    }
-}
-
 void model_begin(unsigned threads) {
-    undo_all();
+    memory_undo();
+    broken_begin();
     memset(m.threads, 0, sizeof m.threads);
     m.threads_used = threads;
     m.messages_used = m.seq_used = m.cells_used = 0;
@@ -157,6 +117,7 @@ void model_begin(unsigned threads) {
 }
 
 void model_check_begins(void) { m.alone = true; }
+bool model_runs_threads(void) { return explore_running && !m.alone; }
 
 uint64_t model_hash(void) {
     uint64_t hash = m.order_hash;
@@ -165,21 +126,8 @@ uint64_t model_hash(void) {
     return hash;
 }
 
-void race_private(const void *address, size_t bytes) {
-    m.private[m.private_used].address = (uintptr_t)address;
-    m.private[m.private_used++].bytes = bytes;
-}
-
-void race_unwatched(const void *address, size_t bytes) {
-    m.unwatched.address = (uintptr_t)address;
-    m.unwatched.bytes = bytes;
-}
-
 bool model_own(uintptr_t address) {
-    for (unsigned i = 0; i < m.private_used; i++)
-        if (address - m.private[i].address < m.private[i].bytes)
-            return true;
-    return address - explore_stacks_begin < explore_stacks_bytes || address - (uintptr_t)&m < sizeof m;
+    return memory_is_private(address) || explore_own(address) || address - (uintptr_t)&m < sizeof m;
 }
 
 /* Counts one more access by the thread. */
@@ -259,54 +207,11 @@ void model_plain(uintptr_t address, size_t bytes, bool write, const void *pc) {
     if (!explore_running || model_own(address))
         return;
     if (write)
-        remember(address, bytes);
-    if (m.alone || address - m.unwatched.address < m.unwatched.bytes)
+        memory_remember(address, bytes);
+    if (m.alone || !memory_is_watched(address))
         return;
     step(address);
     touch_all(address, bytes, write ? PLAIN_WRITE : PLAIN_READ, pc);
-}
-
-void race_zero(void *address, size_t bytes, size_t step) {
-    for (size_t at = 0; at < bytes; at += step) {
-        uint64_t *word = (uint64_t *)((char *)address + at);
-        model_plain((uintptr_t)word, 8, true, __builtin_return_address(0));
-        *word = 0;
-    }
-}
-
-/* ---- memory ---- */
-
-static uint64_t memory_load(uintptr_t address, unsigned bytes) {
-    uint64_t value = 0;
-    __real_memcpy(&value, (const void *)address, bytes); /* NOLINT: little endian */
-    return value;
-}
-
-static void memory_store(uintptr_t address, unsigned bytes, uint64_t value) {
-    if (explore_running && !model_own(address))
-        remember(address, bytes);
-    __real_memcpy((void *)address, &value, bytes); /* NOLINT */
-}
-
-static uint64_t result_of(enum model_op op, uint64_t old, uint64_t operand, unsigned bytes) {
-    switch (op) {
-    case OP_ADD: old += operand; break;
-    case OP_SUB: old -= operand; break;
-    case OP_AND: old &= operand; break;
-    case OP_OR: old |= operand; break;
-    case OP_XOR: old ^= operand; break;
-    default: old = operand;
-    }
-    return bytes == 8 ? old : old & (((uint64_t)1 << bytes * 8) - 1);
-}
-
-/* An atomic access when no other thread can see it: in setup and check, and at addresses that one thread uses. */
-static uint64_t local_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
-                             const uint64_t *expected) {
-    uint64_t old = memory_load(address, bytes);
-    if (op != OP_LOAD && !(op == OP_CAS && old != *expected))
-        memory_store(address, bytes, result_of(op, old, operand, bytes));
-    return old;
 }
 
 /* ---- shared addresses ---- */
@@ -560,7 +465,7 @@ static uint64_t shared_atomic(struct place *p, enum model_op op, uint64_t operan
             m.messages[read].read_time[explore_thread] = t->now.t[explore_thread];
     }
     bool latest = read == NONE || m.messages[read].next == NONE;
-    uint64_t value = write ? result_of(op, old, operand, p->bytes) : 0;
+    uint64_t value = write ? memory_result(op, old, operand, p->bytes) : 0;
     if (write)
         written = write_message(p, value, read, read != NONE ? read : choose_after(p, order), order);
     if (order == memory_order_seq_cst)
@@ -572,10 +477,10 @@ static uint64_t shared_atomic(struct place *p, enum model_op op, uint64_t operan
     return old;
 }
 
-static uint64_t access_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
-                              const uint64_t *expected, int order, int failure_order, const void *pc) {
+uint64_t model_access(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
+                      int order, int failure_order, const void *pc) {
     if (!explore_running || m.alone || model_own(address))
-        return local_atomic(op, address, bytes, operand, expected);
+        return memory_atomic(op, address, bytes, operand, expected);
     struct place *p = place_of(address, bytes);
     if (is_shared(p, op != OP_LOAD)) {
         explore_point(p - m.places, op != OP_LOAD);
@@ -584,7 +489,7 @@ static uint64_t access_atomic(enum model_op op, uintptr_t address, unsigned byte
         return shared_atomic(p, op, operand, expected, order, failure_order, pc);
     }
     step(address);
-    uint64_t old = local_atomic(op, address, bytes, operand, expected);
+    uint64_t old = memory_atomic(op, address, bytes, operand, expected);
     touch_all(address, bytes, op == OP_LOAD || (op == OP_CAS && old != *expected) ? ATOMIC_READ : ATOMIC_WRITE, pc);
     return old;
 }
@@ -599,7 +504,7 @@ static void set_plain(uintptr_t from, uintptr_t to, uint8_t value, const void *p
 /* Bytes that several threads access atomically become stores in the model; the others are written at once. */
 void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc) {
     uintptr_t end = address + bytes, plain = address;
-    bool watched = model_runs_threads() && !model_own(address) && address - m.unwatched.address >= m.unwatched.bytes;
+    bool watched = model_runs_threads() && !model_own(address) && memory_is_watched(address);
     for (uintptr_t at = address; watched && at < end;) {
         const struct cell *c = cell_of(at & ~(uintptr_t)7);
         if (!(c->messages >> (at & 7) & 1)) {
@@ -608,96 +513,11 @@ void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc) {
         }
         unsigned n = place_of(at, 0)->bytes;
         set_plain(plain, at, value, pc);
-        access_atomic(OP_STORE, at, n, value * (UINT64_MAX / UINT8_MAX) >> (64 - 8 * n), NULL, memory_order_relaxed,
-                      memory_order_relaxed, pc);
+        model_access(OP_STORE, at, n, value * (UINT64_MAX / UINT8_MAX) >> (64 - 8 * n), NULL, memory_order_relaxed,
+                     memory_order_relaxed, pc);
         plain = at += n;
     }
     set_plain(plain, end, value, pc);
-}
-
-/* ---- accesses that are broken on purpose ---- */
-
-bool model_runs_threads(void) { return explore_running && !m.alone; }
-
-void model_break_next(enum fault fault) { self()->broken = fault; }
-
-static void put_off(struct late late) {
-    struct thread *t = self();
-    t->broken = FAULT_none;
-    if (t->late_used == LATE_MAX)
-        explore_give_up("too much comes late");
-    t->late[t->late_used++] = late;
-}
-
-bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, size_t bytes) {
-    if (!model_runs_threads() || self()->broken != FAULT_late)
-        return false;
-    put_off((struct late){.address = (uintptr_t)address, .bytes = bytes, .effect = effect});
-    return true;
-}
-
-/* The thread has written, so everything that was put off happens now. */
-static void catch_up(const void *pc) {
-    struct thread *t = self();
-    for (unsigned n = t->late_used, i = t->late_used = 0; i < n; i++) {
-        const struct late *late = &t->late[i];
-        if (late->effect != NULL)
-            late->effect((void *)late->address, late->bytes); /* NOLINT: addresses are numbers here */
-        else
-            access_atomic(OP_STORE, late->address, (unsigned)late->bytes, late->value, NULL, late->order, late->order,
-                          pc);
-    }
-}
-
-/* Breaks a compare-and-swap that lowers a count: instead of 0 it first writes 1, and then 0 with a second one. If the
- * second fails, blocks remain: the source asks again and is answered that the lowering is done. */
-static uint64_t lower_twice(uintptr_t address, unsigned bytes, uint64_t operand, uint64_t expected, int order,
-                            const void *pc) {
-    struct thread *t = self();
-    uint64_t one = 1;
-    if (t->is_lowered) {
-        t->is_lowered = false;
-        return expected;
-    }
-    uint64_t old = access_atomic(OP_CAS, address, bytes, operand == 0 ? one : operand, &expected, order, order, pc);
-    if (old != expected || operand != 0 || access_atomic(OP_CAS, address, bytes, 0, &one, order, order, pc) == one)
-        return old;
-    t->is_lowered = true;
-    return old + 1;
-}
-
-static uint64_t broken_atomic(enum fault fault, enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
-                              const uint64_t *expected, int order, const void *pc) {
-    if (fault == FAULT_split) {
-        uint64_t old = access_atomic(OP_LOAD, address, bytes, 0, NULL, order, order, pc);
-        if (op != OP_CAS || old == *expected)
-            access_atomic(OP_STORE, address, bytes, result_of(op, old, operand, bytes), NULL, order, order, pc);
-        return old;
-    }
-    if (fault == FAULT_late) {
-        put_off((struct late){.address = address, .value = operand, .bytes = bytes, .order = order});
-        return 0;
-    }
-    if (fault == FAULT_twice)
-        return lower_twice(address, bytes, operand, *expected, order, pc);
-    order = fault == FAULT_acquire   ? memory_order_acquire
-            : fault == FAULT_release ? memory_order_release
-                                     : memory_order_relaxed;
-    return access_atomic(op, address, bytes, operand, expected, order, memory_order_relaxed, pc);
-}
-
-uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
-                      int order, int failure_order, const void *pc) {
-    if (!model_runs_threads() || model_own(address))
-        return access_atomic(op, address, bytes, operand, expected, order, failure_order, pc);
-    enum fault fault = self()->broken;
-    self()->broken = FAULT_none;
-    if (fault != FAULT_none)
-        return broken_atomic(fault, op, address, bytes, operand, expected, order, pc);
-    uint64_t old = access_atomic(op, address, bytes, operand, expected, order, failure_order, pc);
-    if (self()->late_used != 0 && op != OP_LOAD && (op != OP_CAS || old == *expected))
-        catch_up(pc);
-    return old;
 }
 
 /* The other thread may be interrupted anywhere after its last shared access. Directly after it is the point that

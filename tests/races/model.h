@@ -13,20 +13,35 @@ void model_plain(uintptr_t address, size_t bytes, bool write, const void *pc);
 void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc); /* like memset */
 
 enum model_op { OP_LOAD, OP_STORE, OP_SWAP, OP_ADD, OP_SUB, OP_AND, OP_OR, OP_XOR, OP_CAS };
+bool model_own(uintptr_t address); /* whether this is private, or the checker's own memory: stacks and tables */
 /* Returns the value that was read. A CAS compares with `*expected`; it succeeded if the returned value equals that. */
 uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
                       int order, int failure_order, const void *pc);
 
-/* Breaks the thread's next atomic access in this way. */
-void model_break_next(enum fault fault);
-bool model_runs_threads(void); /* false in setup and check */
+uint64_t model_access(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
+                      int order, int failure_order, const void *pc); /* the same, never broken */
+bool model_runs_threads(void);                                       /* false in setup and check */
 
 /* For explore.c. Begins an execution, after undoing everything that the last one wrote. */
 void model_begin(unsigned threads);
 /* From here on one thread runs, which happens after all the others. */
 void model_check_begins(void);
-uint64_t model_hash(void);         /* of everything that the rest of the execution depends on */
-bool model_own(uintptr_t address); /* whether this is the explorer's own memory: stacks and tables */
+uint64_t model_hash(void); /* of everything that the rest of the execution depends on */
+
+/* broken.c. Breaks the thread's next atomic access in this way; broken_begin ends that for all threads. */
+void model_break_next(enum fault fault);
+void broken_begin(void);
+
+/* memory.c: what is there, without any model of who sees it. */
+void memory_undo(void); /* of all that was written since the last time */
+void memory_remember(uintptr_t address, size_t bytes);
+uint64_t memory_load(uintptr_t address, unsigned bytes);
+void memory_store(uintptr_t address, unsigned bytes, uint64_t value);
+uint64_t memory_result(enum model_op op, uint64_t old, uint64_t operand, unsigned bytes);
+/* An atomic access when no other thread can see it: in setup and check, and at addresses that one thread uses. */
+uint64_t memory_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected);
+bool memory_is_watched(uintptr_t address);
+bool memory_is_private(uintptr_t address);
 
 /* trace.c; `op` is an enum model_op, or OP_FENCE. */
 enum { OP_FENCE = OP_CAS + 1 };
@@ -46,7 +61,6 @@ void explore_point(int64_t place, bool write);
 #define EXPLORE_ALL (-1)                         /* commutes with nothing */
 _Noreturn void explore_restart(void);            /* what was learned about shared memory so far was incomplete */
 _Noreturn void explore_give_up(const char *why); /* a limit of the checker was reached; no bug was found */
-extern const uintptr_t explore_stacks_begin;
-extern const size_t explore_stacks_bytes;
+bool explore_own(uintptr_t address);             /* whether that is in a thread's stack */
 
 #endif
