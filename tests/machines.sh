@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Other machines and other libcs: machines.sh BUILD_DIRECTORY [STEP…]. If it fails, HAKMEM works only here.
-#   sources       no source but base.h and os_* depends on the machine, the system or the compiler
+#   sources       no source but base.h and os_* depends on the machine, the system or the compiler; machines of 32 bits
+#                 and big-endian ones are refused in one line
 #   aarch64       gcc; the suitable tests run under qemu with pages of 4 KiB
 #   aarch64-16k   the tests that depend on the page size, with pages of 16 KiB; aarch64-64k: with pages of 64 KiB
 #   aarch64-clang with assertions, pages of 64 KiB
+#   riscv64       gcc; the plain C test and the stack, linked in each way, under qemu
 #   musl          gcc; the plain C test, linked in each way, and every workload in C; clang reads the sources
 # Installs nothing. Each step ends in a line "ok   NAME" or "FAIL NAME".
 # SPDX-License-Identifier: MIT
@@ -16,7 +18,7 @@ shift
 JOBS=$(getconf _NPROCESSORS_ONLN)
 SYSROOT=/usr/aarch64-linux-gnu
 MUSL=/usr/include/x86_64-linux-musl
-STEPS=(sources aarch64 aarch64-16k aarch64-64k aarch64-clang musl)
+STEPS=(sources aarch64 aarch64-16k aarch64-64k aarch64-clang riscv64 musl)
 
 # PROBE:PACKAGE, as in ./hak.
 NEEDS=(cmake:cmake ninja:ninja-build clang:clang g++:g++ ctest:cmake)
@@ -24,11 +26,14 @@ AARCH64_NEEDS=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++
   unshare:util-linux
   qemu-aarch64-static:qemu-user-static /usr/src/googletest/CMakeLists.txt:googletest)
 MUSL_NEEDS=(musl-gcc:musl-tools)
+RISCV64_NEEDS=(riscv64-linux-gnu-gcc:gcc-riscv64-linux-gnu riscv64-linux-gnu-g++:g++-riscv64-linux-gnu
+  qemu-riscv64-static:qemu-user-static)
 
 # need_all STEP…
 need_all() {
   local need missing=()
   [[ " $* " != *" aarch64"* ]] || NEEDS+=("${AARCH64_NEEDS[@]}")
+  [[ " $* " != *" riscv64 "* ]] || NEEDS+=("${RISCV64_NEEDS[@]}")
   [[ " $* " != *" musl "* ]] || NEEDS+=("${MUSL_NEEDS[@]}")
   for need in "${NEEDS[@]}"; do
     case $need in
@@ -48,6 +53,15 @@ directives() {
     xargs grep -nE '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)|__(x86_64|aarch64|linux|GLIBC|clang|GNUC)_*' |
     grep -vE ':#ifndef HAK_[A-Z_]+_H$|:#ifdef HAK_CHECKED$' || true)
   [[ -z $others ]] || { echo "$others" && return 1; }
+}
+
+# What a machine for which HAKMEM is not made gets to read, before any header of its own is looked for.
+refusals() {
+  local target message='error: .*HAKMEM needs a 64-bit little-endian machine: x86-64, aarch64 or riscv64'
+  for target in i386 x86_64-linux-gnux32 armv7 powerpc64 powerpc64le aarch64_be riscv32 s390x; do
+    [[ $(printf '#include "base/base.h"\n' | clang --target="$target" -fsyntax-only -iquote "$ROOT/src" -x c - 2>&1 |
+      grep -m 1 ' error: ') =~ $message ]] || { echo "$target is not refused" && return 1; }
+  done
 }
 
 # ---- aarch64 ----
@@ -144,6 +158,27 @@ aarch64_clang() {
   tests_of aarch64-clang 65536 "${page_tests[@]}"
 }
 
+# ---- riscv64 ----
+
+# gcc leaves the tables out there by which the stack is walked, unless it is told otherwise.
+riscv64_cc() {
+  riscv64-linux-gnu-gcc -std=gnu17 -D_GNU_SOURCE -O1 -fasynchronous-unwind-tables -I"$ROOT/include" -I"$ROOT/src" \
+    -fno-builtin "$@" -pthread -Wl,--eh-frame-hdr
+}
+
+riscv64() {
+  local here=$BUILD/riscv64 program
+  cmake -S "$ROOT" -B "$here" -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=riscv64 \
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=riscv64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=riscv64-linux-gnu-g++ >/dev/null
+  cmake --build "$here" --parallel "$JOBS"
+  for program in life/machine_test unit/stack_static; do
+    riscv64_cc "$ROOT/tests/$program.c" -o "$here/${program##*/}" -static "$here/libhakmem.a" -l:libatomic.a
+    qemu-riscv64-static "$here/${program##*/}"
+  done
+  riscv64_cc "$ROOT/tests/life/machine_test.c" -o "$here/shared" "$here/libhakmem.so" -Wl,-rpath,"$here"
+  QEMU_LD_PREFIX=/usr/riscv64-linux-gnu qemu-riscv64-static "$here/shared"
+}
+
 # ---- musl ----
 
 # The library from its own build, including the C++ operators; there is no C++ library to link with.
@@ -224,13 +259,17 @@ step() {
 need_all "${@:-"${STEPS[@]}"}"
 for name in "${@:-"${STEPS[@]}"}"; do
   case $name in
-    sources) step "sources" directives ;;
+    sources)
+      step "sources" directives
+      step "other machines" refusals
+      ;;
     aarch64)
       step "aarch64, 4 KiB pages" aarch64_gcc 4096 "${page_tests[@]}" "${more_tests[@]}"
       step "aarch64, memory of the host" emulated_small
       ;;
     aarch64-16k) step "aarch64, 16 KiB pages" aarch64_gcc 16384 "${page_tests[@]}" ;;
     aarch64-64k) step "aarch64, 64 KiB pages" aarch64_gcc 65536 "${page_tests[@]}" ;;
+    riscv64) step "riscv64" riscv64 ;;
     aarch64-clang) step "aarch64, clang, assertions" aarch64_clang ;;
     musl)
       step "musl" musl_tests

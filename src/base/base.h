@@ -6,6 +6,11 @@
 #ifndef HAK_BASE_H
 #define HAK_BASE_H
 
+#if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ ||                                                 \
+    !(defined(__x86_64__) || defined(__aarch64__) || defined(__riscv))
+#error "HAKMEM needs a 64-bit little-endian machine: x86-64, aarch64 or riscv64"
+#endif
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -170,11 +175,13 @@ HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 /* ---- registers, by the numbers that DWARF gives them ---- CALLEE_SAVED are the registers that a function must
  * restore, and last the one with its return address. SIGNAL_RETURN_CODE is the code that a signal handler returns to
- * where no unwind table describes it (0: one always does). The interrupted registers, then stack pointer and address,
- * are SIGNAL_FRAME_BYTES above the stack pointer there. REGISTER_FRAME is the frame pointer: where the caller's was
- * saved, and then the return address. ARGUMENT_n is the register in which a function gets its n-th argument. */
+ * where no unwind table describes it (0: one always does). The interrupted registers are SIGNAL_FRAME_BYTES above the
+ * stack pointer there, and the address is their word SIGNAL_CODE_WORD. REGISTER_FRAME is the frame pointer: from
+ * FRAME_LINK_BYTES behind it on, the caller's was saved, and then the return address. ARGUMENT_n is the register in
+ * which a function gets its n-th argument. */
 #if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_FRAME = 6, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
+enum { REGISTERS = 17, REGISTER_FRAME = 6, REGISTER_STACK = 7, REGISTER_RETURN = 16, FRAME_LINK_BYTES = 0 };
+enum { SIGNAL_FRAME_BYTES = 0, SIGNAL_CODE_WORD = 0 };
 /* The frame pointer's place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0:
  * nowhere. */
 enum { FRAME_AMONG_SAVED = 1, RETURN_WORDS = 1 };
@@ -205,20 +212,15 @@ HAK_INLINE bool is_call(const uint8_t *code) {
     return found;
 }
 #elif defined(__aarch64__)
-enum {
-    REGISTERS = 32,
-    REGISTER_FRAME = 29,
-    REGISTER_STACK = 31,
-    REGISTER_RETURN = 30,
-    SIGNAL_FRAME_BYTES = 128 + 176 + 8
-};
+enum { REGISTERS = 32, REGISTER_FRAME = 29, REGISTER_STACK = 31, REGISTER_RETURN = 30, FRAME_LINK_BYTES = 0 };
+enum { SIGNAL_FRAME_BYTES = 128 + 176 + 8, SIGNAL_CODE_WORD = REGISTERS };
 enum { FRAME_AMONG_SAVED = 10, RETURN_WORDS = 0 };
 enum { CALL_BYTES = 4 };
 #define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
 #define ARGUMENT_1 "x0"
 #define ARGUMENT_2 "x1"
 #define ARGUMENT_3 "x2"
-#define SIGNAL_RETURN_CODE ((uint64_t)0xd4000001d2801168) /* mov x8, #139; svc #0 */
+#define SIGNAL_RETURN_CODE ((uint64_t)0xd4000001d2801168)        /* mov x8, #139; svc #0 */
 HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
     uintptr_t here;
     __asm__ volatile("stp x19, x20, [%1, #152]\n\tstp x21, x22, [%1, #168]\n\tstp x23, x24, [%1, #184]\n\t"
@@ -239,8 +241,37 @@ HAK_INLINE bool is_call(const uint8_t *code) { /* bl, or blr */
         (uint32_t)code[0] | (uint32_t)code[1] << 8 | (uint32_t)code[2] << 16 | (uint32_t)code[3] << 24;
     return instruction >> 26 == 0x25 || (instruction & 0xfffffc1f) == 0xd63f0000;
 }
-#else
-#error "HAKMEM is for x86-64 and aarch64"
+#else                                                            /* riscv64 */
+enum { REGISTERS = 32, REGISTER_FRAME = 8, REGISTER_STACK = 2, REGISTER_RETURN = 1, FRAME_LINK_BYTES = -16 };
+enum {
+    SIGNAL_FRAME_BYTES = 128 + 176,
+    SIGNAL_CODE_WORD = 0
+}; /* the address where register 0 would be, which is none */
+enum { FRAME_AMONG_SAVED = 0, RETURN_WORDS = 0 };
+enum { CALL_BYTES = 4 };
+#define CALLEE_SAVED 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 1 /* without s11: a packed row has 12 */
+#define ARGUMENT_1 "a0"
+#define ARGUMENT_2 "a1"
+#define ARGUMENT_3 "a2"
+#define SIGNAL_RETURN_CODE ((uint64_t)0x0000007308b00893) /* li a7, 139; ecall */
+HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
+    uintptr_t here;
+    __asm__ volatile("sd ra, 8(%1)\n\tsd sp, 16(%1)\n\tsd s0, 64(%1)\n\tsd s1, 72(%1)\n\t"
+                     "sd s2, 144(%1)\n\tsd s3, 152(%1)\n\tsd s4, 160(%1)\n\tsd s5, 168(%1)\n\tsd s6, 176(%1)\n\t"
+                     "sd s7, 184(%1)\n\tsd s8, 192(%1)\n\tsd s9, 200(%1)\n\tsd s10, 208(%1)\n\tsd s11, 216(%1)\n\t"
+                     "auipc %0, 0"
+                     : "=&r"(here)
+                     : "r"(registers)
+                     : "memory");
+    return here;
+}
+HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; }
+HAK_INLINE bool is_call(const uint8_t *code) { /* jal ra, jalr ra, or the short jalr */
+    uint32_t half = (uint32_t)code[2] | (uint32_t)code[3] << 8;
+    uint32_t instruction = (uint32_t)code[0] | (uint32_t)code[1] << 8 | half << 16;
+    return (instruction & 0xfff) == 0x0ef || (instruction & 0x7fff) == 0x00e7 ||
+           ((half & 0xf07f) == 0x9002 && (half & 0x0f80) != 0);
+}
 #endif
 
 #endif

@@ -31,8 +31,10 @@ __asm__(".text\n\t.p2align 4\n\t.globl hak_crash_entries\n\t.hidden hak_crash_en
         "hak_crash_entries:\n\t.cfi_startproc\n\t.rept 64\n\t.p2align 4\n\t"
 #if defined(__x86_64__)
         "endbr64\n\tleaq 0(%rip), %rcx\n\tjmp hak_crash_arrived\n\t"
-#else
+#elif defined(__aarch64__)
         "hint #34\n\tadr x3, .\n\tb hak_crash_arrived\n\t"
+#else
+        ".option push\n\t.option norelax\n\tauipc a3, 0\n\ttail hak_crash_arrived\n\t.option pop\n\t"
 #endif
         ".endr\n\t.cfi_endproc\n\t.size hak_crash_entries, .-hak_crash_entries");
 
@@ -144,8 +146,10 @@ int os_crash_set_action(os_set_action *set, int signal_number, const struct siga
 static uintptr_t fault_code(const void *context) {
 #if defined(__x86_64__)
     return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-#else
+#elif defined(__aarch64__)
     return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.pc;
+#else
+    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.__gregs[REG_PC];
 #endif
 }
 

@@ -20,7 +20,7 @@ typedef uintptr_t os_jump_choice(uintptr_t *arguments);
             "movq (%rsp), %rdi\n\tmovq 8(%rsp), %rsi\n\tmovq 16(%rsp), %rdx\n\t"                                       \
             "addq $40, %rsp\n\t.cfi_adjust_cfa_offset -40\n\tjmp *%rax\n\t"                                            \
             ".cfi_endproc\n\t.size " name ", .-" name)
-#else /* hint #34 is bti c; a jump by way of x16 may go where a call may */
+#elif defined(__aarch64__) /* hint #34 is bti c; a jump by way of x16 may go where a call may */
 #define OS_JUMP(name, choose)                                                                                          \
     __asm__(".text\n\t.p2align 4\n\t.globl " name "\n\t.type " name ", %function\n" name ":\n\t"                       \
             ".cfi_startproc\n\thint #34\n\tstp x29, x30, [sp, #-48]!\n\t.cfi_adjust_cfa_offset 48\n\t"                 \
@@ -28,6 +28,14 @@ typedef uintptr_t os_jump_choice(uintptr_t *arguments);
             "stp x0, x1, [sp, #16]\n\tstr x2, [sp, #32]\n\tadd x0, sp, #16\n\tbl " choose "\n\t"                       \
             "mov x16, x0\n\tldp x0, x1, [sp, #16]\n\tldr x2, [sp, #32]\n\tldp x29, x30, [sp], #48\n\t"                 \
             ".cfi_adjust_cfa_offset -48\n\t.cfi_restore x29\n\t.cfi_restore x30\n\tbr x16\n\t"                         \
+            ".cfi_endproc\n\t.size " name ", .-" name)
+#else
+#define OS_JUMP(name, choose)                                                                                          \
+    __asm__(".text\n\t.p2align 2\n\t.globl " name "\n\t.type " name ", @function\n" name ":\n\t"                       \
+            ".cfi_startproc\n\taddi sp, sp, -32\n\t.cfi_adjust_cfa_offset 32\n\tsd ra, 24(sp)\n\t"                     \
+            ".cfi_rel_offset ra, 24\n\tsd a0, 0(sp)\n\tsd a1, 8(sp)\n\tsd a2, 16(sp)\n\tmv a0, sp\n\t"                 \
+            "call " choose "\n\tmv t1, a0\n\tld a0, 0(sp)\n\tld a1, 8(sp)\n\tld a2, 16(sp)\n\tld ra, 24(sp)\n\t"       \
+            "addi sp, sp, 32\n\t.cfi_adjust_cfa_offset -32\n\t.cfi_restore ra\n\tjr t1\n\t"                            \
             ".cfi_endproc\n\t.size " name ", .-" name)
 #endif
 

@@ -138,7 +138,7 @@ static bool step_signal(struct frame *f) {
         if (!cfi_load(at + i * sizeof at, &f->registers[i]))
             return false;
     f->is_interrupted = true;
-    return cfi_load(at + REGISTERS * sizeof at, &f->code);
+    return cfi_load(at + SIGNAL_CODE_WORD * sizeof at, &f->code);
     /* LCOV_EXCL_STOP */
 }
 
@@ -150,7 +150,7 @@ HAK_STRAY static bool follows_call(uintptr_t code) {
 /* Steps by the frame pointer, which just-in-time compilers keep, if the stack looks like one that has it: not far above
  * the stack pointer lies an address that follows a call. */
 HAK_NOINLINE static bool step_by_pointer(struct frame *f) {
-    uintptr_t at = f->registers[REGISTER_FRAME], pointer, code;
+    uintptr_t at = f->registers[REGISTER_FRAME] + (uintptr_t)(intptr_t)FRAME_LINK_BYTES, pointer, code;
     if (at - f->registers[REGISTER_STACK] > POINTER_FAR_BYTES || !cfi_load(at, &pointer) ||
         !cfi_load(at + sizeof pointer, &code) || !follows_call(code_address(code)))
         return false;
