@@ -52,9 +52,7 @@ static int set_action(int signal_number, const struct sigaction *action, struct 
 }
 
 void os_end_by(int signal_number) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = SIG_DFL;
+    struct sigaction action = {.sa_handler = SIG_DFL};
     set_action(signal_number, &action, NULL);
     raise(signal_number);
 }

@@ -51,7 +51,7 @@ void text_hex(struct text *t, uintptr_t n) {
 
 void text_bytes(struct text *t, uint64_t n) {
     static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB"};
-    unsigned unit = n > UINT64_MAX / 10;
+    unsigned unit = n >> 60 != 0; /* ten times as many, and half of 1,024, are no number */
     uint64_t tenths = (unit != 0 ? n / 1024 : n) * 10;
     while (tenths >= 10240 && unit < 4) {
         tenths = (tenths + 512) / 1024;

@@ -31,6 +31,7 @@
 #include "secure/secure.h"
 #include "secure/secure_span.h"
 #include "slab.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "thread.h"
 
@@ -188,6 +189,17 @@ void inside_text_write(int fd, const char *text) {
     TEXT_TO_FD(t, fd, 16);
     text_format(&t, "<%s>", text);
     text_flush(&t);
+}
+
+enum { TEXT_BYTES = 32 };
+void inside_text_bytes(char *text, uint64_t bytes) {
+    struct text t = {text, TEXT_BYTES, 0, -1};
+    text_bytes(&t, bytes);
+    text[t.length] = '\0';
+}
+void inside_log_class(char *text, unsigned tag) {
+    struct log_class class = log_class(tag);
+    memcpy(text, class.text, sizeof class.text);
 }
 
 void inside_secure_revive(void *block) {

@@ -121,6 +121,9 @@ unsigned inside_tiny_index(const void *block);
 
 /* text.h: writes a text to a file through a buffer of a few bytes. */
 void inside_text_write(int fd, const char *text);
+/* How many bytes and a span's class are written; `text` has room for 32. */
+void inside_text_bytes(char *text, uint64_t bytes);
+void inside_log_class(char *text, unsigned tag);
 
 /* secure.h: the freed block as seen by another thread that frees it at the same moment. */
 void inside_secure_revive(void *block);
