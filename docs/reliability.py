@@ -17,12 +17,14 @@ PROOFS = DOCS.parent / "tests" / "prove" / "prove.py"
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
 MUTANTS = DOCS / "mutants.json"
+CONDITIONS = DOCS / "conditions.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
 SHARES = ("fault_points_", "fault_preloaded_")
 PROVED = "Proved"
 MUTATED = "Mutants"
 RACES = "A second opinion on races"
+COVERAGE = "Coverage"
 SENTENCES = {
     "Random sequences of calls": {
         "model_operations_one_thread": "random calls over the whole API by one thread, each answer checked",
@@ -96,8 +98,12 @@ SENTENCES = {
         "relacy_bugs": "bugs put into the sources on purpose, which both find",
         "relacy_bugs_left_to_chance": "that the model checker finds and Relacy is not asked for: one execution in a million shows them",
     },
-    "Coverage": {
+    COVERAGE: {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
+        "conditions": "conditions of the files below: true, false and, where several make a decision, deciding it alone (MC/DC)",
+        "conditions_shown": "of them the tests show",
+        "conditions_tests": "tests, shortened, of which this is so; others may show more",
+        "conditions_with_reasons": "no test can show; `tests/conditions.txt` says why",
     },
 }
 
@@ -109,6 +115,8 @@ def gather():
         for name, value in json.loads(path.read_text()).items():
             if name == "fault_preloaded_points" or not name.startswith(SHARES):
                 fresh[name] = max(value, fresh.get(name, value))
+    if (RESULTS / CONDITIONS.name).exists():
+        CONDITIONS.write_bytes((RESULTS / CONDITIONS.name).read_bytes())
     mutants = RESULTS / "mutants.json"
     if mutants.exists():
         MUTANTS.write_text(json.dumps(by_file(json.loads(mutants.read_text())), indent=1, sort_keys=True) + "\n")
@@ -162,6 +170,11 @@ def write_page():
                       claim in (line.split(": ", 1) for line in proofs.splitlines())]
         if rows and title == MUTATED:
             lines += mutants_table()
+        if rows and title == COVERAGE and CONDITIONS.exists():
+            lines += ["", "`./hak soak conditions` counts them with clang 19 and lists those that are missing.", "",
+                      "| file | conditions | shown | percent |", "|---|---:|---:|---:|"]
+            lines += [f"| `{name}` | {every} | {shown} | {100 * shown / every:.1f} |"
+                      for name, (shown, every) in json.loads(CONDITIONS.read_text()).items() if every]
         if rows and title == RACES:
             lines += ["", "`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees and what is ordered before what,",
                       "in place of the project's own model checker (`tests/races/model.c`), over the same sources and harnesses. In the litmus programs",

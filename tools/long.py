@@ -126,7 +126,40 @@ def soak_relacy(*words):
     sys.exit(not good)
 
 
-SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy}
+def soak_conditions(*words):
+    """Which conditions of the core the tests show, true and false and deciding alone: tests/conditions.py; the words
+    choose tests. A program that ends by abort counts nothing: clang counts these continuously from 20 on."""
+    folder = BUILD / "conditions"
+    need("conditions")
+    shutil.rmtree(folder / "profiles", ignore_errors=True)
+    flags = "-O1 -fprofile-instr-generate -fcoverage-mapping -fcoverage-mcdc"
+    compile_logged(folder / "build.log", "the tests could not be built", "conditions", "release",
+                   "-DCMAKE_C_COMPILER=clang-19", "-DCMAKE_CXX_COMPILER=clang++-19", f"-DCMAKE_C_FLAGS={flags}",
+                   f"-DCMAKE_CXX_FLAGS={flags}", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF", "-DHAKMEM_WERROR=OFF",
+                   env={"HAK_TEST_LONGER": 3})
+    with open(folder / "tests.log", "w", encoding="utf-8") as log:
+        # The golden counts are another compiler's.
+        ended(lambda: ctest("conditions", *words, stdout=log, stderr=subprocess.STDOUT, env={
+            "HAK_TEST_SHORTER": 20, "LLVM_PROFILE_FILE": f"{folder}/profiles/%p-%m.profraw"}))
+    binaries = [path for path in (folder / "tests").rglob("*_test")
+                if path.is_file() and b"tiny_refill" in path.read_bytes()]
+    (folder / "profiles.txt").write_text("".join(f"{path}\n" for path in (folder / "profiles").rglob("*.profraw")))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+
+    def report():
+        run("llvm-profdata-19", "merge", "-sparse", "-failure-mode=all", f"--input-files={folder}/profiles.txt",
+            "-o", folder / "all.profdata")
+        tests = re.search(r"tests passed,.* out of (\d+)", (folder / "tests.log").read_text(errors="replace"))
+        print(f"figure: conditions_tests {tests[1]}", flush=True)
+        python("tests/conditions.py", "llvm-cov-19", folder / "all.profdata", RESULTS / "conditions.json",
+               folder / "libhakmem.so", *binaries)
+    good = teed(folder / "report.txt", report)
+    figures("conditions", folder / "report.txt")
+    sys.exit(not good)
+
+
+SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy,
+         "conditions": soak_conditions}
 
 
 def soak(*words):

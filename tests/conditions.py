@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""conditions.py LLVM_COV PROFILE RESULTS BINARY…: what the tests show of the conditions in the files below.
+
+ 1. Every condition must have been true and false. Of a decision with several, each must have decided it alone: once it
+    was true and once false, and the decision with it, while the others did not matter (MC/DC, as clang counts it).
+ 2. A function in several binaries or objects has shown what it has shown in any of them.
+ 3. conditions.txt says why no test can show some of them; the others that are missing are listed, and what each file has
+    goes to RESULTS. The status is 1 if one was shown that the file names.
+"""
+# SPDX-License-Identifier: MIT
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REASONS = ROOT / "tests" / "conditions.txt"
+FILES = ["src/tiny.c", "src/mid.c", "src/inbox.c", "src/inbox.h", "src/outbox.c", "src/outbox.h", "src/slab.c",
+         "src/slab.h", "src/superslab.c", "src/superslab.h", "src/purge.c"]
+BRANCH, DECISION, BRANCH_OF_DECISION = 4, 5, 6  # llvm's numbers
+
+
+def text_of(lines, where):
+    """The condition itself, on one line."""
+    line, column, last, end = where
+    text = "".join(lines[line - 1:last])
+    return " ".join(text[column - 1:len(text) - len(lines[last - 1]) + end - 1].split())
+
+
+def shown(cov, profile, binary):
+    """For each file: {(where, what): whether it was shown}; `what` is true, false or "alone"."""
+    command = [cov, "export", "-instr-profile", profile, binary]
+    text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    found = collections.defaultdict(dict)
+    for function in json.loads(text)["data"][0]["functions"]:
+        names = [os.path.relpath(ROOT / name, ROOT) for name in function["filenames"]]
+
+        def note(file, where, what, is_shown):
+            if file in FILES:
+                key = tuple(where), what
+                found[file][key] = found[file].get(key, False) or is_shown
+
+        for *where, true, false, file, _, kind in function["branches"]:
+            if kind in (BRANCH, BRANCH_OF_DECISION):
+                note(names[file], where, "true", true > 0)
+                note(names[file], where, "false", false > 0)
+        for *where, _, kind, conditions in function.get("mcdc_records", []):
+            inside = [tuple(branch[:4]) for branch in function["branches"]
+                      if tuple(where[:2]) <= tuple(branch[:2]) and tuple(branch[2:4]) <= tuple(where[2:4])]
+            for number, is_shown in enumerate(conditions):
+                if kind == DECISION and len(inside) == len(conditions):
+                    note(names[0], inside[number], "alone", is_shown)
+    return found
+
+
+def reasons():
+    """{(file, condition, what): why}: in the file, blocks of two lines."""
+    known = {}
+    for block in re.split(r"\n{2,}", REASONS.read_text().strip()):
+        if not block.startswith("#"):
+            head, why = block.split("\n", 1)
+            file, what, condition = head.split(" ", 2)
+            known[file, condition, what] = why
+    return known
+
+
+def main(cov, profile, results, *binaries):
+    all_found = collections.defaultdict(dict)
+    for binary in binaries:
+        for file, found in shown(cov, profile, binary).items():
+            for key, is_shown in found.items():
+                all_found[file][key] = all_found[file].get(key, False) or is_shown
+    known, unused, missing, table = reasons(), set(reasons()), [], {}
+    for file in FILES:
+        found, lines = all_found[file], (ROOT / file).read_text().splitlines(keepends=True)
+        lacks = sorted(key for key, is_shown in found.items() if not is_shown)
+        for where, what in lacks:
+            name = file, text_of(lines, where), what
+            unused.discard(name)
+            if name not in known:
+                missing.append(f"{file}:{where[0]}: {name[1]}: never {what}")
+        table[file] = [len(found) - len(lacks), len(found)]
+        if found:
+            print(f"{file:<20} {len(found) - len(lacks):>4} of {len(found):>4}, {100 - 100 * len(lacks) / len(found):5.1f} %")
+    print("\n".join(missing))
+    for file, condition, what in sorted(unused):
+        print(f"{REASONS.name}: shown, or no longer there: {file}: {condition}: {what}")
+    every = [is_shown for found in all_found.values() for is_shown in found.values()]
+    print(f"figure: conditions {len(every)}\nfigure: conditions_shown {sum(every)}\nfigure: conditions_with_reasons {len(known)}")
+    pathlib.Path(results).write_text(json.dumps(table, indent=1) + "\n")
+    return bool(unused)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__.split("\n", maxsplit=1)[0])
+    sys.exit(main(*sys.argv[1:]))
