@@ -96,11 +96,13 @@ SENTENCES = {
         "relacy_harnesses": "of the model checker's harnesses were also run under Relacy, a checker that others wrote",
         "relacy_executions": "executions of them, drawn by chance; no error in the sources",
         "relacy_bugs": "bugs put into the sources on purpose, which both find",
-        "relacy_bugs_left_to_chance": "that the model checker finds and Relacy is not asked for: one execution in a million shows them",
+        "relacy_bugs_left_to_chance": "that the model checker finds and Relacy is not asked for: one execution in a"
+                                      " million shows them",
     },
     COVERAGE: {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
-        "conditions": "conditions of the files below: true, false and, where several make a decision, deciding it alone (MC/DC)",
+        "conditions": "conditions of the files below: true, false and, where several make a decision, deciding it"
+                      " alone (MC/DC)",
         "conditions_shown": "of them the tests show",
         "conditions_tests": "tests, shortened, of which this is so; others may show more",
         "conditions_with_reasons": "no test can show; `tests/conditions.txt` says why",
@@ -176,10 +178,12 @@ def write_page():
             lines += [f"| `{name}` | {every} | {shown} | {100 * shown / every:.1f} |"
                       for name, (shown, every) in json.loads(CONDITIONS.read_text()).items() if every]
         if rows and title == RACES:
-            lines += ["", "`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees and what is ordered before what,",
-                      "in place of the project's own model checker (`tests/races/model.c`), over the same sources and harnesses. In the litmus programs",
-                      "the two differ where a store comes into effect before one that was made earlier to the same address: RC11 allows that, and",
-                      "Relacy has no such executions. Nor does it look whether an atomic store meets a plain load."]
+            lines += ["", "`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees",
+                      "and what is ordered before what, in place of the project's own model checker",
+                      "(`tests/races/model.c`), over the same sources and harnesses. In the litmus programs the two",
+                      "differ where a store comes into effect before one that was made earlier to the same address:",
+                      "RC11 allows that, and Relacy has no such executions. Nor does it look whether an atomic store",
+                      "meets a plain load."]
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
 
 

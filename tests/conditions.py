@@ -4,8 +4,8 @@
  1. Every condition must have been true and false. Of a decision with several, each must have decided it alone: once it
     was true and once false, and the decision with it, while the others did not matter (MC/DC, as clang counts it).
  2. A function in several binaries or objects has shown what it has shown in any of them.
- 3. conditions.txt says why no test can show some of them; the others that are missing are listed, and what each file has
-    goes to RESULTS. The status is 1 if one was shown that the file names.
+ 3. conditions.txt says why no test can show some of them; the others that are missing are listed, and what each file
+    has goes to RESULTS. The status is 1 if one was shown that conditions.txt names.
 """
 # SPDX-License-Identifier: MIT
 import collections
@@ -84,12 +84,14 @@ def main(cov, profile, results, *binaries):
                 missing.append(f"{file}:{where[0]}: {name[1]}: never {what}")
         table[file] = [len(found) - len(lacks), len(found)]
         if found:
-            print(f"{file:<20} {len(found) - len(lacks):>4} of {len(found):>4}, {100 - 100 * len(lacks) / len(found):5.1f} %")
+            percent = 100 - 100 * len(lacks) / len(found)
+            print(f"{file:<20} {len(found) - len(lacks):>4} of {len(found):>4}, {percent:5.1f} %")
     print("\n".join(missing))
     for file, condition, what in sorted(unused):
         print(f"{REASONS.name}: shown, or no longer there: {file}: {condition}: {what}")
     every = [is_shown for found in all_found.values() for is_shown in found.values()]
-    print(f"figure: conditions {len(every)}\nfigure: conditions_shown {sum(every)}\nfigure: conditions_with_reasons {len(known)}")
+    for name, value in (("", len(every)), ("_shown", sum(every)), ("_with_reasons", len(known))):
+        print(f"figure: conditions{name} {value}")
     pathlib.Path(results).write_text(json.dumps(table, indent=1) + "\n")
     return bool(unused)
 

@@ -169,7 +169,8 @@ riscv64_cc() {
 riscv64() {
   local here=$BUILD/riscv64 program
   cmake -S "$ROOT" -B "$here" -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=riscv64 \
-    -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=riscv64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=riscv64-linux-gnu-g++ >/dev/null
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=riscv64-linux-gnu-gcc \
+    -DCMAKE_CXX_COMPILER=riscv64-linux-gnu-g++ >/dev/null
   cmake --build "$here" --parallel "$JOBS"
   for program in life/machine_test unit/stack_static; do
     riscv64_cc "$ROOT/tests/$program.c" -o "$here/${program##*/}" -static "$here/libhakmem.a" -l:libatomic.a

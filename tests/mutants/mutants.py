@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Changes the sources in small ways, one at a time, and sees whether a test fails: what no test notices, no test
-guards.
+"""Changes the sources in small ways, one at a time, and sees whether a test fails: what none notices, none guards.
 
-usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--jobs N] [--results FILE] [--again VERDICT]
-[--report]
+usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--tests REGEX] [--jobs N] [--results FILE]
+                  [--again VERDICT] [--report]
 
  1. A mutant is one change within a function of src/: a comparison, an operator, a number, a condition that is always
     true or always false, a statement that is left out. COUNT of them (200) are drawn by the seed, as many in each file.
  2. One that does not compile, or compiles to the same library, is none; another of that file is taken in its place.
     What `equivalent.txt` names changes nothing that a program could notice, and counts neither.
- 3. Tests run, shortened, the cheapest first, until one fails: as many as take N seconds of CPU together (60). A test
-    that uses ten times its CPU time, that waits with nothing left to wake it, or that takes 4 GiB, has failed. None of
-    these depends on what else the machine does.
- 4. Results are kept in FILE. A mutant that is there is not run again, except with --again VERDICT (survived, say), and
+ 3. A second build says which lines each test reaches, case by case of a GoogleTest program. Of a header's mutant only
+    those objects are compiled that have code of the function.
+ 4. The tests that reach the line run, shortened, the cheapest first, until one fails: as many as take N seconds of CPU
+    together (60). What no test reaches has survived. A test that uses ten times its CPU time, that waits with nothing
+    left to wake it, or that takes 4 GiB, has failed. None of these depends on what else the machine does.
+ 5. Results are kept in FILE. A mutant that is there is not run again, except with --again VERDICT (survived, say), and
     then not with the tests that it has passed. For tests that are new take a new FILE.
 """
 # SPDX-License-Identifier: MIT
@@ -40,8 +41,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TREES = ROOT / "build" / "mutants"
 EQUIVALENT = HERE / "equivalent.txt"
-CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce",
-                "src/space")  # without the wings
+# Without the wings.
+CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce", "src/space")
 UNCHANGED = "src/tiny.c"  # compiled as it is, to see that what is replaced works
 MOST_MEMORY_KIB = 4 << 20
 IDLE_SAMPLES = 20
@@ -59,7 +60,8 @@ NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)([uUlL]*)$")
 NO_STATEMENT = {"if", "else", "for", "while", "do", "switch", "case", "default", "return", "break", "continue", "goto",
                 "static", "const", "struct", "enum", "union", "sizeof", "asm", "__asm__", "_Static_assert", "extern"}
 
-Change = collections.namedtuple("Change", "file line start end text")  # of the file's text, [start, end) becomes text
+# Of the file's text, [start, end) becomes text; the function has these lines.
+Change = collections.namedtuple("Change", "file line start end text function")
 
 
 def tokens_of(text):
@@ -110,11 +112,15 @@ def statement_end(tokens, number, last):
 def changes_of(name, text):
     tokens, found = tokens_of(text), []
 
+    def line_at(offset):
+        return text.count("\n", 0, offset) + 1
+
     def change(first, last, new):
         start, end = tokens[first].start(), tokens[last].end()
-        found.append(Change(name, text.count("\n", 0, start) + 1, start, end, new))
+        found.append(Change(name, line_at(start), start, end, new, lines))
 
     for first, last in functions(tokens):
+        lines = range(line_at(tokens[first].start()), line_at(tokens[last].start()) + 1)
         for at in range(first + 1, last):
             token, before = tokens[at][0], tokens[at - 1][0]
             if token in SWAPS:
@@ -184,6 +190,8 @@ def equivalents():
 # ---- the build, and what of it a mutant changes ----
 
 Test = collections.namedtuple("Test", "name command environment labels passes fails inverted")
+LINE_OF_CODE = re.compile(r"^(\S+\.[ch]) +(\d+) ", re.MULTILINE)  # readelf's
+WITH_TESTS = ["-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF", "-DHAKMEM_WERROR=OFF"]
 
 
 def printed(*command):
@@ -198,21 +206,19 @@ class Build:
         self.source = ROOT
         self.links, self.lock = {}, threading.Lock()
 
-    def make(self):
+    def make(self, *options):
         log = TREES / "build.log"
-        environment = {name: value for name, value in os.environ.items() if not name.endswith("_LAUNCHER")}
         with open(log, "w", encoding="utf-8") as out:
-            for command in (["cmake", "--preset", "release", "-S", ROOT, "-B", self.folder, "-DCMAKE_C_COMPILER=gcc",
-                             "-DCMAKE_CXX_COMPILER=g++", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF",
-                             "-DHAKMEM_WERROR=OFF"],
+            for command in (["cmake", "--preset", "release", "-S", ROOT, "-B", self.folder, *WITH_TESTS, *options],
                             ["ninja", "-C", self.folder, "hakmem", "tests/all"]):
-                if subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, env=environment, check=False).returncode:
+                if subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False).returncode:
                     sys.exit(f"mutants: {command[0]} failed; see {log}")
 
     def read(self):
         cache = (self.folder / "CMakeCache.txt").read_text()
         self.source = pathlib.Path(re.search(r"CMAKE_HOME_DIRECTORY:INTERNAL=(.*)", cache)[1])
         self.library = next(path for path in self.folder.glob("libhakmem.so.*.*") if not path.is_symlink())
+        self.lines = {}  # of an object: the lines of the sources that it has code of
         lines = printed("ninja", "-C", self.folder, "-t", "commands", "hakmem", "tests/all").splitlines()
         self.compiles = {found[1]: line for line in lines if (found := re.search(r" -o (\S+\.o) -c ", line))}
         self.links |= {found[1]: line for line in lines if (found := re.search(r" -o (\S+)(?<!\.o) ", line))}
@@ -220,8 +226,32 @@ class Build:
         for block in printed("ninja", "-C", self.folder, "-t", "deps").split("\n\n"):
             name, *files = block.splitlines() or [""]
             for file in files:
-                if file.strip().startswith(str(self.source / "src")):
-                    self.users[str(pathlib.Path(file.strip()).relative_to(self.source))].add(name.split(":")[0])
+                # ccache writes relative ones.
+                path = os.path.relpath(os.path.normpath(self.folder / file.strip()), self.source)
+                if path.startswith("src/"):
+                    self.users[path].add(name.split(":")[0])
+
+    def lines_in(self, name):
+        """(file, line) of all code in the object, as it is without optimisation."""
+        if name not in self.lines:
+            made = TREES / f"lines-{threading.get_ident()}.o"
+            command = re.sub(r"-M[DTF]+(?: \S+\.[od])?\b", "", self.compiles[name])
+            command = command.replace(f" -o {name} ", f" -o {made} ")
+            subprocess.run(["sh", "-c", f"{command} -O0 -g1 -w"], cwd=self.folder, check=True)
+            table = printed("readelf", "--debug-dump=decodedline", "-W", made)
+            self.lines[name] = {(found[1], int(found[2])) for found in LINE_OF_CODE.finditer(table)}
+        return self.lines[name]
+
+    def objects_of(self, file, lines):
+        """The library's objects that have code of these lines."""
+        names = [name for name in self.users[file] if name.startswith("CMakeFiles/")]
+        return [name for name in names if self.has_code(name, file, lines)]
+
+    def has_code(self, name, file, lines):
+        """Whether the object may have code of one of the lines."""
+        if not file.endswith(".h") or not re.search(r"\.c\.o$", name):
+            return True
+        return any((os.path.basename(file), line) in self.lines_in(name) for line in lines)
 
     def tests(self):
         text = printed("ctest", "--test-dir", self.folder, "--show-only=json-v1")
@@ -236,8 +266,8 @@ class Build:
 class Mutant:
     """What is made anew of one, in a folder of its own. Each file there is seen in place of the build's."""
 
-    def __init__(self, build, folder, file, text):
-        self.build, self.folder, self.file = build, folder, file
+    def __init__(self, build, folder, file, text, lines):
+        self.build, self.folder, self.file, self.lines = build, folder, file, lines
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(build.source / "src", folder / "src")  # a header is searched for beside the file that names it
         (folder / file).write_text(text)
@@ -259,7 +289,7 @@ class Mutant:
 
     def compile(self):
         """Makes the library; says whether it is "no code" or the "same code", or None."""
-        names = [name for name in self.build.users[self.file] if name.startswith("CMakeFiles/")]
+        names = self.build.objects_of(self.file, self.lines)
         if not all(self.object(name) for name in names):
             return "no code"
         if all(made.read_bytes() == (self.build.folder / name).read_bytes() for name, made in self.objects.items()):
@@ -274,8 +304,8 @@ class Mutant:
         for archive, of in (("tests/libhakmem_plain.a", "hakmem_objects"), ("libhakmem.a", "hakmem_program_objects")):
             if f" {archive} " in command:
                 members = printed("ar", "t", self.build.folder / archive).split()
-                mine = {os.path.basename(old): new for old,
-                        new in sorted(self.objects.items(), key=lambda each: of in each[0])
+                in_order = sorted(self.objects.items(), key=lambda each: of in each[0])
+                mine = {os.path.basename(old): new for old, new in in_order
                         if os.path.basename(old) in members and old.startswith("CMakeFiles/")}
                 command = command.replace(f" {archive} ", " " + " ".join(map(str, mine.values())) + f" {archive} ")
         command = command.replace(f" -o {name} ", f" -o {made} ")
@@ -286,9 +316,10 @@ class Mutant:
         found = {self.build.library: self.folder / self.build.library.name}
         name = os.path.relpath(test.command[0], self.build.folder)
         if name in self.build.links:
-            own = [user for user in self.build.users[self.file] if f" {user} " in self.build.links[name]]
-            is_ours = any(f" {archive} " in self.build.links[name] for archive in ("tests/libhakmem_plain.a",
-                                                                                   "libhakmem.a"))
+            own = [user for user in self.build.users[self.file]
+                   if f" {user} " in self.build.links[name] and self.build.has_code(user, self.file, self.lines)]
+            archives = ("tests/libhakmem_plain.a", "libhakmem.a")
+            is_ours = any(f" {archive} " in self.build.links[name] for archive in archives)
             if own or is_ours:
                 if not all(user in self.objects or self.object(user) for user in own) or not self.link(name):
                     return None
@@ -331,23 +362,24 @@ def problem_of(process, seconds):
             return "hangs"
 
 
-def run_test(build, test, seconds, places, output):
-    """Returns what is wrong, or None; and the CPU time. `places` says what the test sees instead of which file."""
+def run_test(build, test, seconds, places, output, more=(), environment=()):
+    """Returns what is wrong, or None. `places` says what the test sees instead of which file."""
     def prepare():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
 
     binds = "".join(f"mount --bind {shlex.quote(str(new))} {shlex.quote(str(old))} && " for old, new in places.items())
-    began, environment = output.with_suffix(".began"), {**os.environ, "HAK_TEST_SHORTER": "20", **test.environment}
+    began = output.with_suffix(".began")
+    environment = {**os.environ, "HAK_TEST_SHORTER": "20", **test.environment, **dict(environment)}
     began.unlink(missing_ok=True)
     preload = environment.pop("LD_PRELOAD", "")
     shell = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c",
              f': >{shlex.quote(str(began))} && exec env LD_PRELOAD={shlex.quote(preload)} "$@"', "sh"]
     shell[4] = binds + shell[4]
     with open(output, "wb") as out:
-        process = subprocess.Popen([*shell, *test.command], cwd=build.folder / "tests", stdin=subprocess.DEVNULL,
-                                   stdout=out,
-                                   stderr=out, start_new_session=True, env=environment, preexec_fn=prepare)
+        process = subprocess.Popen([*shell, *test.command, *more], cwd=build.folder / "tests",
+                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+                                   env=environment, preexec_fn=prepare)
     problem = problem_of(process, seconds)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -364,7 +396,141 @@ def run_test(build, test, seconds, places, output):
     return problem
 
 
+# ---- what each test reaches ----
+
+INSTRUMENTED = ("-O1 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
+                " -Wno-unused-command-line-argument")
+MOST_ITEMS = 12  # of a test: what each reaches takes a run
+Item = collections.namedtuple("Item", "test case cpu seconds")  # a case of a test, or with "" the whole of one
+
+
+def numbers_of(text):
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+class Reach:
+    """The lines that each item reaches, counted by clang in a build of their own and kept in a file."""
+
+    def __init__(self, folder):
+        self.build = Build(folder)
+        self.file = TREES / "reach.json"
+        self.known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.items = []
+        self.of_line = collections.defaultdict(set)  # (file, line): numbers of items
+        self.code = collections.defaultdict(list)  # of a file: the lines that a test can reach
+
+    def cases_of(self, test):
+        """The cases of a GoogleTest program that is run as it is, some together where there are many; or [""]."""
+        if len(test.command) > 1 or b"gtest_list_tests" not in pathlib.Path(test.command[0]).read_bytes():
+            return [""]
+        environment = {**os.environ, **test.environment, "LLVM_PROFILE_FILE": os.devnull}
+        found, suite = [], ""
+        for line in subprocess.run([test.command[0], "--gtest_list_tests"], capture_output=True, text=True, check=True,
+                                   env=environment).stdout.splitlines():
+            name = line.split("#")[0].rstrip()
+            if name.startswith("  "):
+                found.append(suite + name.strip())
+            elif name.endswith("."):
+                suite = name
+        found = [case for case in found if "DISABLED_" not in case]
+        some = -(-len(found) // MOST_ITEMS)
+        return [":".join(found[at:at + some]) for at in range(0, len(found), some)]
+
+    def measure(self, tests, most):
+        for test in tests:
+            program = pathlib.Path(test.command[0]).read_bytes()
+            digest = hashlib.sha1(program + self.build.library.read_bytes()).hexdigest()
+            for case in self.cases_of(test):
+                name = name_of(test, case)
+                if self.known.get(name, {}).get("digest") != digest:
+                    self.known[name] = {"digest": digest, **self.measured(test, case, most)}
+                    self.file.write_text(json.dumps(self.known) + "\n")
+                yield name, test, case
+
+    def measured(self, test, case, most):
+        profiles = TREES / "profiles"
+        shutil.rmtree(profiles, ignore_errors=True)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        problem = run_test(self.build, test, most, {}, TREES / "output", [f"--gtest_filter={case}"] if case else [],
+                           {"LLVM_PROFILE_FILE": str(profiles / "%c%p-%m.profraw")})
+        after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return {"cpu": round(cpu, 2), "seconds": round(seconds, 2), "problem": problem,
+                "lines": self.lines(test, profiles)}
+
+    def lines(self, test, profiles):
+        """{file: lines that were reached}; those that were not have a minus."""
+        names = sorted(map(str, profiles.glob("*.profraw"))) if profiles.exists() else []
+        counted = {}
+        if names:
+            (TREES / "profiles.txt").write_text("\n".join(names))
+            subprocess.run([clang_tool("llvm-profdata"), "merge", "-sparse", "-failure-mode=all",
+                            f"--input-files={TREES / 'profiles.txt'}", "-o", TREES / "all.profdata"],
+                           check=False, capture_output=True)
+            for program in {str(self.build.library), os.path.realpath(test.command[0])}:
+                text = subprocess.run([clang_tool("llvm-cov"), "export", "-format=lcov", "-instr-profile",
+                                       TREES / "all.profdata", program, ROOT / "src"],
+                                      capture_output=True, text=True, check=False).stdout
+                file = ""
+                for line in text.splitlines():
+                    if line.startswith("SF:"):
+                        file = os.path.relpath(ROOT / line[3:], ROOT)
+                    elif line.startswith("DA:"):
+                        number, count = line[3:].split(",")[:2]
+                        lines = counted.setdefault(file, {})
+                        lines[int(number)] = lines.get(int(number), False) or count != "0"
+        def which(lines, wanted):
+            return ranges(sorted(number for number, is_reached in lines.items() if is_reached == wanted))
+
+        return {file: [which(lines, True), which(lines, False)]
+                for file, lines in counted.items() if file.startswith("src/")}
+
+    def take(self, name, test, case):
+        known = self.known[name]
+        for file, (reached, others) in known["lines"].items():
+            for line in numbers_of(reached):
+                self.of_line[file, line].add(len(self.items))
+            self.code[file] = sorted({*self.code[file], *numbers_of(reached), *numbers_of(others)})
+        self.items.append(Item(test, case, known["cpu"], known["seconds"]))
+
+    def items_of(self, change):
+        """Those that reach the line; if it is none of code, the one before it in the function."""
+        lines = [line for line in self.code[change.file] if line <= change.line and line in change.function]
+        found = self.of_line[change.file, lines[-1]] if lines else set()
+        return sorted((self.items[number] for number in found), key=lambda item: item.seconds)
+
+
+def clang_tool(name):
+    return printed("clang", f"--print-prog-name={name}").strip()
+
+
+def ranges(numbers):
+    """1 2 3 7 as 1-3 7."""
+    groups = []
+    for number in numbers:
+        if groups and groups[-1][1] == number - 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in groups)
+
+
 # ---- the run ----
+
+LONG = 3  # seconds: a case that takes so long is run by itself, after the others
+
+
+def name_of(test, case):
+    first, *others = case.split(":")
+    return test.name + f"/{first}" * (case != "") + f"+{len(others)}" * (others != [])
+
+
+def filter_of(items):
+    cases = [item.case for item in items if item.case]
+    return [f"--gtest_filter={':'.join(cases)}", "--gtest_fail_fast"] if cases else []
+
 
 class Run:
     def __init__(self, arguments):
@@ -375,8 +541,9 @@ class Run:
         self.equivalent = equivalents()
         self.results = self.known()
         self.lock = threading.Lock()
-        self.build = Build((arguments.build or TREES / "build").resolve())
-        self.tests = []
+        self.build = Build(TREES / "build")
+        self.reach = Reach(TREES / "reach")
+        self.sound = {}
 
     def key(self, change):
         return key_of(self.sources[change.file], change)
@@ -416,45 +583,66 @@ class Run:
         return verdict
 
     def measure(self):
-        """Chooses the tests, by the CPU time that each takes with nothing changed, which is kept in a file."""
-        file, most = TREES / "measured.json", self.arguments.seconds
-        known = json.loads(file.read_text()) if file.exists() else {}
-        tests = {test.name: test for test in self.build.tests() if test.command and "soak" not in test.labels}
-        unchanged = Mutant(self.build, TREES / "unchanged", UNCHANGED, self.sources[UNCHANGED])
-        if unchanged.compile() != "same code" or not unchanged.link(self.build.library.name):
+        """Finds which lines each test reaches; tests that fail with nothing changed, or take too long, are left out."""
+        unchanged = self.unchanged()
+        is_same = self.build.users[UNCHANGED] and unchanged.compile() == "same code"
+        if not is_same or not unchanged.link(self.build.library.name):
             sys.exit("mutants: with nothing changed the library is not the same")
-        for name in [name for name in tests if name not in known]:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            problem = run_test(self.build, tests[name], most, unchanged.places(tests[name]), TREES / "output")
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            known[name] = round(used, 2) if not problem else None  # what fails with nothing changed, or takes too long
-            file.write_text(json.dumps(known, indent=1) + "\n")
-        together = 0.0
-        for name in sorted((name for name in tests if known[name] is not None), key=lambda name: known[name]):
-            together += known[name]
-            if together <= most:
-                self.tests.append((tests[name], max(10, 10 * known[name])))
-        print(f"{len(self.tests)} of {len(tests)} tests, which take {most} s of CPU together", flush=True)
+        tests = {test.name: test for test in self.build.tests() if test.command and "soak" not in test.labels}
+        others = [test for test in self.reach.build.tests()
+                  if test.name in tests and re.search(self.arguments.tests, test.name)]
+        for name, test, case in self.reach.measure(others, self.arguments.seconds):
+            if self.reach.known[name]["problem"] is None or "golden" in test.labels:
+                self.reach.take(name, tests[test.name], case)
+        print(f"{len(self.reach.items)} cases of {len(others)} tests, which reach {len(self.reach.of_line)} lines",
+              flush=True)
+
+    def unchanged(self):
+        return Mutant(self.build, TREES / "unchanged", UNCHANGED, self.sources[UNCHANGED], range(0))
+
+    def is_sound(self, test, cases):
+        """Whether these cases pass with nothing changed, which is tried once for each test."""
+        if test.name not in self.sound:
+            limit = 60 + 10 * sum(item.cpu for item in cases)
+            self.sound[test.name] = run_test(self.build, test, limit, {}, TREES / "output", filter_of(cases)) is None
+            print("" if self.sound[test.name] else f"fails with nothing changed: {test.name}\n", end="", flush=True)
+        return self.sound[test.name]
 
     def judge(self, change):
         """Runs one mutant; returns its verdict."""
+        key = self.key(change)
+        passed = list(self.results.get(key, {}).get("passed", []))
+        items = [item for item in self.reach.items_of(change) if name_of(item.test, item.case) not in passed]
+        if not items and passed:
+            return self.keep(change, "survived", passed=passed)  # nothing new
         folder = TREES / f"work-{threading.get_ident()}"
-        mutant = Mutant(self.build, folder, change.file, mutated(self.sources[change.file], change))
+        mutant = Mutant(self.build, folder, change.file, mutated(self.sources[change.file], change), change.function)
         verdict = mutant.compile()
         if verdict:
             return self.keep(change, verdict)
-        passed = list(self.results.get(self.key(change), {}).get("passed", []))
-        for test, seconds in self.tests:
-            if test.name in passed:
-                continue
+        for test, cases in self.groups(items):
             places = mutant.places(test)
             if places is None:
                 return self.keep(change, "no code")
-            if run_test(self.build, test, seconds, places, folder / "output"):
-                return self.keep(change, "killed", test.name)
-            passed.append(test.name)
+            limit = max(10, 10 * sum(item.cpu for item in cases))
+            problem = run_test(self.build, test, limit, places, folder / "output", filter_of(cases))
+            if problem and self.is_sound(test, cases):
+                text = (folder / "output").read_text(errors="replace")
+                found = re.search(r"^\[  FAILED  \] (\S+\.\S+?),? ", text, re.MULTILINE)
+                return self.keep(change, "killed", test.name + (f"/{found[1]}" if found else ""))
+            passed += [name_of(item.test, item.case) for item in cases]
         return self.keep(change, "survived", passed=passed)
+
+    def groups(self, items):
+        """(test, its cases) of what fits into the time, the shortest first: one process for all cases of a test."""
+        groups, cpu = collections.defaultdict(list), 0.0
+        for item in items:
+            cpu += item.cpu
+            if cpu > self.arguments.seconds:
+                break
+            groups[item.test.name, item.seconds > LONG].append(item)
+        order = sorted(groups.values(), key=lambda cases: sum(item.seconds for item in cases))
+        return [(cases[0].test, cases) for cases in order]
 
     def next_of(self, name):
         """The next change of the file that is to be run, or a verdict that is there; None if there is none left."""
@@ -475,9 +663,12 @@ class Run:
 
     def run(self):
         TREES.mkdir(parents=True, exist_ok=True)
-        if not self.arguments.build:
-            self.build.make()
-        self.build.read()
+        gcc = ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++"]
+        clang = ["-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
+                 *(f"-DCMAKE_{language}_FLAGS={INSTRUMENTED}" for language in ("C", "CXX"))]
+        for build, options in (self.build, gcc), (self.reach.build, clang):
+            build.make(*options)
+            build.read()
         self.measure()
         rounds = [name for _ in range(self.arguments.count) for name in self.lists][:self.arguments.count]
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
@@ -506,8 +697,8 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", help="of the files' names, such as src/tiny.c or 'src/base/*'; or: core")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--tests", default="", help="only tests whose name this regular expression matches")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--build", type=pathlib.Path, help="a build that is there already")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "results" / "mutants.json")
     parser.add_argument("--again")
     parser.add_argument("--report", action="store_true", help="only the score of what was run")
