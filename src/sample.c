@@ -1,6 +1,7 @@
 /* See sample.h. */
 /* SPDX-License-Identifier: MIT */
 #include "sample.h"
+#include "base/logs.h"
 #include "base/options.h"
 #include "base/os.h"
 
@@ -12,40 +13,11 @@ _Static_assert(offsetof(struct asked, alloc_tracers) == 4 && offsetof(struct ask
 #define RATE_BATCH 64
 #define STRETCH_MAX 16
 
-/* ---- chances, without libm ---- */
+/* ---- chances ---- */
 
-/* 1 - exp(-x): x is halved until a few terms suffice, then the result is doubled back: 1 - (1 - q)^2 = q (2 - q). */
-static double chance_of(double x) {
-    unsigned doublings = 0;
-    if (x > 40)
-        return 1;
-    while (x > 1.0 / 64)
-        x /= 2, doublings++;
-    double q = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
-    for (; doublings > 0; doublings--)
-        q *= 2 - q;
-    return q;
+static double draw_bytes(struct sampler *r) {
+    return minus_log(random_unit(&r->random)) * load_relaxed(&r->mean_bytes);
 }
-
-/* -ln u, for 0 < u <= 1: u is doubled until it is near 1, then -ln u = 2 artanh((1 - u) / (1 + u)). */
-static double minus_log(double u) {
-    double doublings = 0, sum = 0;
-    while (u < 0.7071)
-        u *= 2, doublings++;
-    double s = (1 - u) / (1 + u), power = s;
-    for (int k = 1; k < 20; k += 2, power *= s * s)
-        sum += power / k;
-    return 2 * sum + doublings * 0.693147180559945309;
-}
-
-static double random_unit(struct sampler *r) {
-    uint64_t z = r->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)(((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
-}
-
-static double draw_bytes(struct sampler *r) { return minus_log(random_unit(r)) * load_relaxed(&r->mean_bytes); }
 static uint32_t draw_blocks(struct sampler *r, unsigned c) {
     double blocks = draw_bytes(r) / size_classes[c].block_bytes;
     return blocks < LEFT_MAX ? (uint32_t)blocks : LEFT_MAX;
@@ -57,7 +29,7 @@ static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? ch
 static unsigned choose_purposes(struct sampler *r, double profile, double guard) {
     if (guard == 0)
         return SAMPLE_PROFILE;
-    double draw = random_unit(r) * (profile + guard - profile * guard);
+    double draw = random_unit(&r->random) * (profile + guard - profile * guard);
     if (draw > profile)
         return SAMPLE_GUARD;
     return draw > profile - profile * guard ? SAMPLE_PROFILE | SAMPLE_GUARD : SAMPLE_PROFILE;
