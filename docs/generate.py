@@ -85,10 +85,8 @@ def write_options():
               "the "
               "start |",
               "| glibc's `MALLOC_TRIM_THRESHOLD_` | RETAIN_BYTES | at the start |",
-              "| the [preset](ace.md) that `HAKMEM_PRESET` names, or that ACE chooses | RETAIN_BYTES, RETAIN_PERCENT, "
-              "DECAY_MS, `loan_from_frees`, `carve_bytes`, `reuse_frees` | at the start; with `HAKMEM_ACE=on` as often "
-              "as "
-              "ACE changes it |",
+              "| the [preset](ace.md) that `HAKMEM_PRESET` names, or that ACE chooses | PURGE, RETAIN_BYTES, "
+              "RETAIN_PERCENT, DECAY_MS | at the start; with `HAKMEM_ACE=on` as often as ACE changes it |",
               "| the table above | everything | |", "",
               "A preset leaves alone what differs from the default. So a value that was set to just the default counts "
               "as "

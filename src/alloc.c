@@ -124,8 +124,7 @@ HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
         return alloc_any(bytes);
     uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
-    if (unlikely(began != 0))
-        hook_missed(h->ledger, c, began);
+    ledger_end(&h->ledger[c], began);
     if (chores_are_due(h))
         chores_do(h);
     return likely(block != 0) ? block_word(block) : alloc_any(bytes);

@@ -16,7 +16,6 @@
 
 struct heap;
 struct kind;
-struct ledger_row;
 struct slab;
 
 /* ---- the process (entry/wings.c) ---- */
@@ -49,12 +48,9 @@ void hook_soft_limit(void);
 
 /* ---- learn/ ---- */
 
-/* An allocation that found the class's list or ring empty is over. It began at that time, which is not 0. `rows` are
- * the heap's. */
-HAK_COLD void hook_missed(struct ledger_row *rows, unsigned class_id, uint64_t began);
-/* The heap has settled, and the ledger is rated. */
+/* A heap has settled, and ACE is not 0. */
 void hook_settled(void);
-/* The purger sees that the program rests. */
+/* The program rests: what swings need goes back. */
 void hook_rests(void);
 
 /* ---- arena/ ---- */

@@ -164,8 +164,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     if (alignment <= SLOT_BYTES)
         ring_ran_empty(h, ring);
     void *p = take_span(h, bytes, alignment, zero);
-    if (unlikely(began != 0))
-        hook_missed(h->ledger, TINY_CLASSES + ring, began);
+    ledger_end(row, began);
     return p;
 }
 

@@ -7,8 +7,7 @@
  *     listed now.
  *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations
  *     are these and the misses. Here are the misses, and the blocks that refills of mid rings brought.
- *  3. With ACE=observe or ACE=on, one miss in LEDGER_TIMED is timed; reading the clock at each is a tenth of a miss.
- *     hook_missed ends that.
+ *  3. With ACE=observe one miss in LEDGER_TIMED is timed; reading the clock at each is a tenth of a miss.
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
 /* SPDX-License-Identifier: MIT */
@@ -26,8 +25,7 @@ struct ledger_row {
         blocks; /* tiny: that entered the heap's lists, less those that left them; mid: that refills brought */
     _Atomic uint64_t misses; /* allocations that found no block in the list or ring */
     _Atomic uint64_t ns;     /* that the timed misses took, one in LEDGER_TIMED … */
-    _Atomic uint32_t timed;  /* … and how many they are */
-    uint32_t blocks_timed;   /* the lower half of `blocks` at the last of them; the thread's own */
+    _Atomic uint64_t timed;  /* … and how many they are */
 };
 
 /* Rows of heaps whose pages are gone. Read-modify-writes. When a thread ends, those of rings come here: so only a heap
@@ -37,15 +35,15 @@ extern HAK_HIDDEN struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 /* Adds the heap's rows from this class on to those and clears them. */
 void ledger_close(struct ledger_row *rows, unsigned from);
 
-/* The time, in nanoseconds, at which the ledger is to be rated next; 0: nothing is rated. Belongs to whoever rates. */
-extern HAK_HIDDEN _Atomic uint64_t ledger_rated_ns;
-HAK_INLINE bool ledger_is_rated(void) { return load_relaxed(&ledger_rated_ns) != 0; }
-
 HAK_INLINE void ledger_add(_Atomic uint64_t *n, uint64_t more) { store_relaxed(n, load_relaxed(n) + more); }
 
-HAK_INLINE bool ledger_times(void) { return option(OPT_ACE) != ACE_OFF; }
 /* A miss of the row begins. Returns the time, or 0: this miss is not timed. */
 HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
-    return ledger_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 ? os_now_ns() : 0;
+    return unlikely(option(OPT_ACE) == ACE_OBSERVE) && load_relaxed(&row->misses) % LEDGER_TIMED == 0 ? os_now_ns() : 0;
+}
+/* It is over, and began at that time. */
+HAK_COLD void ledger_note_time(struct ledger_row *row, uint64_t began);
+HAK_INLINE void ledger_end(struct ledger_row *row, uint64_t began) {
+    unlikely(began != 0) ? ledger_note_time(row, began) : (void)0;
 }
 #endif

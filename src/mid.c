@@ -375,8 +375,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     ledger_add(&h->ledger[c].misses, 1);
     uint64_t began = ledger_begin(&h->ledger[c]);
     struct ring_entry e = mid_refill(h, ring, c);
-    if (unlikely(began != 0))
-        hook_missed(h->ledger, c, began);
+    ledger_end(&h->ledger[c], began);
     caches_leave(h);
     return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
 #include "hooks.h"
-#include "ledger.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -149,6 +148,7 @@ static void judge_growth(struct client *c, uint32_t now) {
 
 /* The program rests: LAZY memory goes back, and what was wanted back will not be. */
 static void expect_quiet(struct client *c) {
+    hook_rests();
     if (option(OPT_PURGE) == PURGE_LAZY)
         return;
     store_relaxed(&retain_state.wanted_slots, 0);
@@ -243,7 +243,7 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
-    if (unlikely(ledger_is_rated()))
+    if (unlikely(option(OPT_ACE) != ACE_OFF))
         hook_settled();
     request_looks(c, 0);
     judge_growth(c, now);
@@ -309,8 +309,6 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
     uint32_t now = os_now_ms();
     *idle = presence_tick_is_idle();
     account_set_clock(now);
-    if (*idle)
-        hook_rests();
     size_t bound = bound_slots();
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());

@@ -163,20 +163,25 @@ fn what_ace_finds_is_shown() {
     ]);
     let mut program =
         Program::start(python.env("PYTHONMALLOC", "malloc").env("HAKMEM_ACE", "on").env("LD_PRELOAD", &library));
-    (0..10).for_each(|_| drop(program.ask("go", "done")));
+    for _ in 0..100 {
+        (0..10).for_each(|_| drop(program.ask("go", "done")));
+        if explain(&program.pid())["ace"]["rounds"].as_i64() > Some(1) {
+            break; // the first one takes a second of swings
+        }
+    }
     let explanation = explain(&program.pid());
     let ace = &explanation["ace"];
     let presets = ace["presets"].as_array().unwrap();
     let names: Vec<&str> = presets.iter().map(|preset| preset["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["balanced", "lean", "bursty", "throughput", "producer-consumer", "adapted"], "{ace}");
+    assert_eq!(names, ["balanced", "lean", "bursty", "throughput"], "{ace}");
     assert!(names.contains(&ace["preset"].as_str().unwrap()) && ace["rounds"].as_i64() > Some(0), "{ace}");
-    assert!(presets.iter().all(|preset| (500..2500).contains(&preset["rating"].as_i64().unwrap())), "{ace}");
+    assert!(presets.iter().all(|preset| (500..=2500).contains(&preset["rating"].as_i64().unwrap())), "{ace}");
     let printed = text(&["explain", &program.pid()]);
     assert!(printed.contains("- ACE: preset "), "{printed}");
     let top = text(&["top", "--once", "--interval", "0.1", &program.pid()]);
-    assert!(top.contains("preset ") && top.contains("trying others cost"), "{top}");
+    assert!(top.contains("preset ") && top.contains("of CPU time"), "{top}");
     let metrics = text(&["metrics", &program.pid(), "--budget", "60"]);
-    assert_eq!(metrics.matches("hakmem_preset_rating{").count(), 6, "{metrics}");
+    assert_eq!(metrics.matches("hakmem_preset_rating{").count(), 4, "{metrics}");
 }
 
 /// Else a program that was started a moment ago is taken for one under glibc's malloc: it has not loaded the library

@@ -18,16 +18,8 @@ enum numa_mode { NUMA_OFF, NUMA_AUTO, NUMA_TWO, NUMA_FOUR };
 enum error_mode { ON_ERROR_AUTO, ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
 enum ace_mode { ACE_OFF, ACE_OBSERVE, ACE_ON };
 enum goal { GOAL_TIME, GOAL_BALANCED, GOAL_MEMORY };
-/* Those that PRESET may name, then the one that ACE makes; what they set: learn/presets.h. */
-enum preset {
-    PRESET_BALANCED,
-    PRESET_LEAN,
-    PRESET_BURSTY,
-    PRESET_THROUGHPUT,
-    PRESET_PRODUCER,
-    PRESET_ADAPTED,
-    PRESET_COUNT
-};
+/* What they set: learn/presets.h. */
+enum preset { PRESET_BALANCED, PRESET_LEAN, PRESET_BURSTY, PRESET_THROUGHPUT, PRESET_COUNT };
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
 enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
@@ -125,17 +117,18 @@ X(PRESSURE,        NUMBER, LIVE,  0, 0, 100, "", \
   "which something waited for memory (PSI of the cgroup, else of the machine), 10 for example; 0 for never. The " \
   "purger then opens files of the kernel, also those with the cgroup's limit: not for programs that enter a sandbox " \
   "(seccomp)") \
-X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", \
-  "named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
+X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 3, "balanced|lean|bursty|throughput", \
+  "named values of PURGE, RETAIN_BYTES, RETAIN_PERCENT and DECAY_MS, where these have not been set; docs/ace.md " \
+  "lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", \
   "file that says for call sites of malloc how long their blocks live, and sets tunables and options; `hakmem learn` " \
   "and `hakmem tune` write such files; see docs/sites.md. Not with SECURE=1") \
 X(ACE,             CHOICE, LIVE,  ACE_OFF, 0, 2, "0|observe|on", \
   "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost, and rates " \
-  "presets by what they would cost (hak_stats_json, `hakmem top`); on uses the preset that is rated best; see " \
+  "presets by what they would have cost (hak_stats_json, `hakmem top`); on uses the preset that is rated best; see " \
   "docs/ace.md") \
 X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", \
-  "what memory is worth to ACE: 1 GiB that is kept for one second counts like 30 ms of CPU time, 300 ms, or 3 s") \
+  "what memory is worth to ACE: 1 GiB that is kept for one second counts like 30, 150 or 600 ms of CPU time") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", \
   "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one " \
   "size of blocks; docs/tunables.md lists them") \

@@ -105,6 +105,7 @@ struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
 uint32_t os_now_ms(void); /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void); /* exact, monotonic */
+uint64_t os_cpu_ns(void); /* that all threads of the process have used */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then`
  * that is older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {

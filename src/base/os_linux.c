@@ -210,11 +210,13 @@ uint32_t os_now_ms(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
-uint64_t os_now_ns(void) {
+static uint64_t read_clock(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
+uint64_t os_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+uint64_t os_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
 /* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells
  * where. */

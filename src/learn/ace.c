@@ -1,321 +1,278 @@
 /* See ace.h. */
 /* SPDX-License-Identifier: MIT */
 #include "learn/ace.h"
+#include "base/logs.h"
 
 #include <string.h>
 
-/* Near to what retain.c does: what comes back soon stays EMPTY, by doublings. What would be LAZY is not imagined. */
-#define BOOST_MAX 6
-#define BOOST_SWING_MAX 9
-#define REGRET_NS 1000000000ull
-#define QUIET_NS 10000000000ull
-#define REGRETS 3
+#define SECOND_NS 1000000000ull
+#define IDLE_NS 200000000ull       /* then the purger finds the program idle */
+#define REST_NS 1000000000ull      /* then what was kept for swings goes back: retain_rests */
+#define TICK_NS 100000000ull       /* between two looks of the purger */
+#define DT_MAX_NS (60 * SECOND_NS) /* a program that slept is charged for a minute at most */
+/* Of retain.c. */
+#define REST_SLOTS 16 /* the default RETAIN_BYTES */
+#define SWING_SHARE 4
+#define SLACK_SHARE 8
+#define FORGET_SHARE 8
+#define FAR_OVER 4
+#define FAR_OVER_SLOTS 512
 
-#define DT_MAX_US 60000000ull /* a program that slept is charged for a minute at most */
-#define KNOWN_BY_ROUND 64     /* how far a round without a match moves ratings */
-#define DRAW_SHARE 1000       /* of the time: a smaller difference is none */
-#define BUDGET_SHARE 100      /* of the time: what matches may cost */
-#define BUDGET_NS 1000000     /* and that in any case */
-#define RESTS_MAX 8
-#define AVERAGED_MAX 16u
-#define AVERAGED_MIN 4u /* after a change all old rounds together weigh as much as this many new ones */
-#define PEAK_FALLS 64   /* of what the peak is above what is in use, in each round */
-#define VAIN_MAX 6
-#define CHANGE_ROUNDS 50 /* a program that changes more often does so all the time, and that is how it is */
-#define MIX_ALL 10000u
-#define MIX_CHANGED (MIX_ALL / 2)
+#define USUAL_ROUNDS 16
+#define ELO_OF_E 173.7177927613 /* 400 / ln 10 */
+#define DEVIATION 350
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
-
-/* ---- ratings ---- */
-
-/* What the one is expected to score against the other, in thousandths, by the difference of ratings: 1000 / (1 +
- * 10^(-d/400)). */
-static int expected_score(int difference) {
-    static const uint16_t by_50[] = {500, 571, 640, 703, 760, 808, 849, 882, 909,
-                                     930, 947, 960, 969, 977, 983, 987, 990};
-    enum { STEP = 50, MOST = (sizeof by_50 / sizeof by_50[0] - 1) * STEP };
-    int d = difference < 0 ? -difference : difference;
-    d = d < MOST ? d : MOST - 1;
-    int score = by_50[d / STEP] + (by_50[d / STEP + 1] - by_50[d / STEP]) * (d % STEP) / STEP;
-    return difference < 0 ? 1000 - score : score;
-}
-
-/* `score` is the first one's, in thousandths; `by`: the most a rating can move. */
-static void rate(struct ace_player *one, struct ace_player *other, int score, int by, int other_by) {
-    int surprise = score - expected_score(one->elo - other->elo);
-    one->elo += surprise * by / 1000;
-    other->elo -= surprise * other_by / 1000;
-}
-
-/* The score of `other` against `one`, by what the two cost in `ns`: 1000 if `other` costs three tenths less. A draw if
- * the difference is next to nothing or at most a tenth, because the time of slow paths varies. */
-static int score_of(uint64_t cost, uint64_t other_cost, uint64_t ns) {
-    uint64_t most = cost > other_cost ? cost : other_cost, difference = less(cost, other_cost) + less(other_cost, cost);
-    if (difference <= ns / DRAW_SHARE || difference <= most / 10)
-        return 500;
-    int by = (int)min_u64((difference - most / 10) * 2500 / most, 500);
-    return other_cost < cost ? 500 + by : 500 - by;
-}
-
-unsigned ace_best(const struct ace *a) {
-    unsigned best = a->in_use;
-    for (unsigned i = 0; i < a->players; i++)
-        if (a->player[i].elo > a->player[best].elo)
-            best = i;
-    return a->player[best].elo >= a->player[a->in_use].elo + ACE_LEAD ? best : a->in_use;
-}
+static double exp_minus(double x) { return 1 - chance_of(x); }
 
 /* ---- what presets would have kept ---- */
 
-static uint64_t bound_of(const struct ace *a, const struct ace_player *p) {
-    uint64_t usual = p->rule.slots << BOOST_MAX, swing = less(a->peak, a->active);
-    uint64_t boosted = min_u64(p->rule.slots << p->boost, usual > swing ? usual : swing);
-    return (p->rule.boosts ? boosted : p->rule.slots) + a->active * p->rule.percent / 100;
-}
+static void pass(struct ace_policy *p, uint64_t ns) { p->kept += (double)(p->empty + p->lazy) * (double)ns; }
 
-static void imagine_purge(const struct ace *a, struct ace_player *p, uint64_t slots) {
+/* EMPTY slots leave until only `keep` are left. */
+static void purge(struct ace_policy *p, uint64_t keep, uint64_t now_ns) {
+    uint64_t slots = less(p->empty, keep);
     if (slots == 0)
         return;
+    bool lazily = p->wanted > p->peak - p->peak / SWING_SHARE;
     p->empty -= slots;
+    *(lazily ? &p->lazy : &p->purged) += slots;
+    *(lazily ? &p->lazies : &p->purges) += slots;
+    p->given_ns = now_ns;
+    p->judged = false;
+}
+
+static void purge_lazy(struct ace_policy *p, uint64_t slots) {
+    slots = min_u64(slots, p->lazy);
+    p->lazy -= slots;
     p->purged += slots;
-    p->kept_ns += slots * a->price.purge;
-    p->purged_at_ns = a->now_ns;
+    p->purges += slots;
 }
 
-/* Purged slots are used again. */
-static void imagine_return(const struct ace *a, struct ace_player *p, uint64_t slots) {
-    p->purged -= slots;
-    p->kept_ns += slots * a->price.fault;
-    if (p->purged_at_ns == 0 || a->now_ns - p->purged_at_ns >= REGRET_NS)
+/* The program did nothing, and the purger sees to what it left. */
+static void rest(struct ace_policy *p, uint64_t from_ns, uint64_t ns) {
+    pass(p, min_u64(ns, IDLE_NS));
+    if (ns > IDLE_NS && !p->rule.keeps_all)
+        purge(p, p->rule.slots, from_ns + IDLE_NS);
+    pass(p, less(min_u64(ns, REST_NS), IDLE_NS));
+    if (ns > REST_NS) {
+        p->wanted = p->fast = 0;
+        purge_lazy(p, p->lazy);
+        purge(p, min_u64(p->rule.slots, REST_SLOTS), from_ns + REST_NS);
+    }
+    pass(p, less(ns, REST_NS));
+}
+
+static void grow(struct ace_policy *p, uint64_t slots, uint64_t now_ns) {
+    uint64_t empty = min_u64(slots, p->empty), lazy = min_u64(slots - empty, p->lazy);
+    uint64_t back = min_u64(slots - empty - lazy, p->purged);
+    p->empty -= empty;
+    p->lazy -= lazy;
+    p->purged -= back;
+    p->refaults += lazy;
+    p->faults += back;
+    p->wanted += now_ns - p->given_ns <= p->rule.decay_ns ? back : 0;
+    if (lazy + back != 0 && !p->judged && now_ns - p->given_ns < TICK_NS)
+        p->fast += max_u64(p->fast, min_u64(p->rule.slots, REST_SLOTS));
+    p->judged |= lazy + back != 0;
+}
+
+static void decay(struct ace_policy *p, uint64_t now_ns) {
+    if (p->lazy != 0 && now_ns - p->given_ns >= p->rule.decay_ns) {
+        purge_lazy(p, p->lazy);
+        p->wanted = 0;
+    }
+    p->oldest = min_u64(p->oldest, p->empty);
+    if (now_ns - p->oldest_ns < p->rule.decay_ns)
         return;
-    p->purged_at_ns = 0;
-    p->regret_ns = a->now_ns;
-    p->boost += ++p->regrets >= REGRETS && p->boost < BOOST_SWING_MAX;
+    purge(p, p->empty - p->oldest, now_ns);
+    p->oldest = p->empty;
+    p->oldest_ns = now_ns;
 }
 
-static void imagine(const struct ace *a, struct ace_player *p, uint64_t was_active, uint64_t us) {
-    p->kept_ns += p->empty * a->price.slot_second * us / 1000000;
-    uint64_t more = less(a->active, was_active), from_empty = min_u64(more, p->empty);
-    p->empty += less(was_active, a->active);
-    p->empty -= from_empty;
-    if (more > from_empty && p->purged != 0)
-        imagine_return(a, p, min_u64(more - from_empty, p->purged));
-    if (p->boost != 0 && a->now_ns - p->regret_ns > QUIET_NS) {
-        p->boost--;
-        p->regret_ns = a->now_ns;
-    }
-    uint64_t bound = bound_of(a, p);
-    if (p->empty > bound)
-        imagine_purge(a, p, p->empty - (bound - bound / 4));
+static void imagine(const struct ace *a, struct ace_policy *p, const struct ace_sight *sight, bool second) {
+    uint64_t ns = min_u64(less(sight->now_ns, a->now_ns), DT_MAX_NS), active = sight->active;
+    if (sight->has_purger)
+        rest(p, a->now_ns, ns);
+    else
+        pass(p, ns);
+    p->empty += less(a->active, active);
+    grow(p, less(active, a->active), sight->now_ns);
+    uint64_t resident = active + p->empty;
+    p->peak = max_u64(p->peak, resident);
+    purge_lazy(p, less(resident + p->lazy, p->peak + p->peak / SLACK_SHARE));
+    uint64_t bound = p->rule.slots + p->fast + active * p->rule.percent / 100;
+    bool late =
+        sight->has_purger && sight->now_ns - p->given_ns < TICK_NS && p->empty <= bound * FAR_OVER + FAR_OVER_SLOTS;
+    if (p->empty > bound && !late)
+        purge(p, bound - bound / 4, sight->now_ns);
     p->least = min_u64(p->least, p->empty);
-    if (a->now_ns - p->least_from_ns >= p->rule.decay_ns) {
-        imagine_purge(a, p, p->least);
+    decay(p, sight->now_ns);
+    if (second) {
+        p->peak = max_u64(resident, p->peak - p->peak / FORGET_SHARE);
+        p->fast = less(p->fast, p->least);
         p->least = p->empty;
-        p->least_from_ns = a->now_ns;
     }
 }
 
-void ace_look(struct ace *a, uint64_t now_ns, uint64_t active) {
-    uint64_t us = min_u64(less(now_ns, a->now_ns) / 1000, DT_MAX_US), was = a->active;
-    a->now_ns = now_ns;
-    a->active = active;
-    a->peak = active > a->peak ? active : a->peak;
-    for (unsigned i = 0; i < a->players; i++)
-        imagine(a, &a->player[i], was, us);
+void ace_look(struct ace *a, const struct ace_sight *sight) {
+    bool second = sight->now_ns - a->second_ns >= SECOND_NS;
+    for (unsigned i = 0; i < a->policies; i++)
+        imagine(a, &a->policy[i], sight, second);
+    a->inside += (double)sight->inside * (double)min_u64(less(sight->now_ns, a->now_ns), DT_MAX_NS);
+    a->swings |= sight->inside != 0 || a->policy[0].purges + a->policy[0].lazies != 0;
+    if (second) {
+        a->second_ns = sight->now_ns;
+        a->peak -= a->peak / FORGET_SHARE;
+    }
+    a->now_ns = sight->now_ns;
+    a->active = sight->active;
+    a->peak = max_u64(a->peak, a->active);
+}
+
+bool ace_is_due(const struct ace *a) {
+    return a->swings && a->now_ns - a->round_ns >= (a->rounds == 0 ? ACE_FIRST_NS : ACE_ROUND_NS);
+}
+
+/* ---- ratings ---- */
+
+static double rate_of(const struct ace *a) { return minus_log(1.0 / a->policies) / a->gap_max; }
+
+unsigned ace_best(const struct ace *a) {
+    unsigned best = a->first;
+    for (unsigned i = 0; i < a->policies; i++)
+        best = a->policy[i].charge < a->policy[best].charge ? i : best;
+    return best;
+}
+
+int ace_elo(const struct ace *a, unsigned preset) {
+    double mean = 0;
+    for (unsigned i = 0; i < a->policies; i++)
+        mean += a->policy[i].charge / a->policies;
+    double above = (mean - a->policy[preset].charge) * rate_of(a) * ELO_OF_E;
+    return ACE_ELO + (int)(above < -ACE_ELO_WIDE ? -ACE_ELO_WIDE : above > ACE_ELO_WIDE ? ACE_ELO_WIDE : above);
+}
+
+int ace_deviation(const struct ace *a) { return (int)(DEVIATION / root_of(1 + a->known)); }
+
+static double weight_of(const struct ace *a, unsigned i) {
+    return exp_minus((a->policy[i].charge - a->policy[ace_best(a)].charge) * rate_of(a));
+}
+
+/* One of them, by weight. */
+static unsigned draw(struct ace *a) {
+    double all = 0;
+    for (unsigned i = 0; i < a->policies; i++)
+        all += weight_of(a, i);
+    double left = random_unit(&a->dice) * all;
+    unsigned i = 0;
+    while (i < a->policies - 1 && (left -= weight_of(a, i)) > 0)
+        i++;
+    return i;
 }
 
 /* ---- rounds ---- */
 
-static uint64_t time_of_round(const struct ace *a) { return less(a->now_ns, a->round_ns); }
-static uint64_t budget(const struct ace *a) {
-    return less((a->now_ns - a->began_ns) / BUDGET_SHARE + BUDGET_NS, a->spent_ns);
+static double cpu_of(const struct ace_policy *p, const struct ace_round *r) {
+    double inside = (double)r->trims * r->price.purge + (double)r->regrown_bytes / SLOT_BYTES * r->price.fault;
+    return (double)p->faults * r->price.fault + (double)p->purges * r->price.purge +
+           (double)p->refaults * r->price.refault + (double)p->lazies * r->price.lazily +
+           (p->rule.keeps_all ? 0 : inside);
 }
 
-static void round_begins(struct ace *a) {
-    for (unsigned i = 0; i < a->players; i++)
-        a->player[i].kept_ns = 0;
-    memset(a->side_ns, 0, sizeof a->side_ns);
-    memset(a->side_allocations, 0, sizeof a->side_allocations);
-    memset(a->round_misses, 0, sizeof a->round_misses);
-    a->stretch = 0;
-    a->round_ns = a->now_ns;
-    a->peak -= (a->peak - a->active) / PEAK_FALLS;
+/* What part of the round counts: while others had the processors nothing was kept for longer than the program needed.
+ * But who ran for less than half of the time rested, and memory that a program at rest keeps is kept. */
+static double own_share(const struct ace *a, uint64_t own_ns) {
+    uint64_t ns = a->now_ns - a->round_ns;
+    return own_ns < ns / 2 || own_ns >= ns ? 1 : (double)own_ns / (double)ns;
 }
 
-/* What slow paths had cost in the whole match, had the side alone played. */
-static uint64_t slow_ns(const struct ace *a, unsigned side) {
-    double all = (double)(a->side_allocations[0] + a->side_allocations[1]);
-    return (uint64_t)((double)a->side_ns[side] * all / (double)a->side_allocations[side]);
+static void note_saving(struct ace_saving *s, double saved) {
+    s->sum += saved;
+    s->squares += saved * saved;
 }
 
-/* What the stocks cost, in the mean over the last rounds: a program's ups and downs take more than one. */
-static void average_kept(struct ace *a) {
-    uint32_t n = a->averaged < AVERAGED_MAX ? ++a->averaged : AVERAGED_MAX;
-    a->usual_round_ns = a->usual_round_ns + time_of_round(a) / n - a->usual_round_ns / n;
-    for (unsigned i = 0; i < a->players; i++) {
-        struct ace_player *p = &a->player[i];
-        p->usual_ns = p->usual_ns + p->kept_ns / n - p->usual_ns / n;
+/* Charges all presets, by how much more than the best one each cost in this round. */
+static void charge(struct ace *a, const struct ace_round *r, double *over) {
+    double cpu[ACE_PRESETS_MAX], kept[ACE_PRESETS_MAX], least = 0, share = own_share(a, r->own_ns);
+    double ns = (double)(a->now_ns - a->round_ns) + 1;
+    for (unsigned i = 0; i < a->policies; i++) {
+        struct ace_policy *p = &a->policy[i];
+        cpu[i] = cpu_of(p, r);
+        kept[i] = (p->kept + (p->rule.keeps_all ? a->inside / SLOT_BYTES : 0)) * share / 1e9;
+        over[i] = cpu[i] + kept[i] * r->price.slot_second;
+        p->usual_ns += (over[i] * 1e9 / ns - p->usual_ns) / (a->rounds < USUAL_ROUNDS ? a->rounds + 1 : USUAL_ROUNDS);
+        p->cpu_ns += cpu[i];
+        p->kept_second += kept[i];
+        p->all_ns += over[i];
+        least = i == 0 || over[i] < least ? over[i] : least;
+        p->faults = p->purges = p->refaults = p->lazies = 0;
+        p->kept = 0;
     }
+    for (unsigned i = 0; i < a->policies; i++)
+        over[i] -= least;
+    note_saving(&a->cpu, cpu[a->first] - cpu[a->in_use]);
+    note_saving(&a->kept, kept[a->first] - kept[a->in_use]);
 }
 
-static void widen(struct ace *a) {
-    if (a->changes++ != 0 && a->rounds - a->widened < (uint64_t)CHANGE_ROUNDS << a->vain)
+/* What each would have cost is known now: the weights change, and so may the rate. Returns whether it did. */
+static bool learn(struct ace *a, const double *over) {
+    double rate = rate_of(a), all = 0, mix = 0, left = 0;
+    for (unsigned i = 0; i < a->policies; i++) {
+        double weight = weight_of(a, i);
+        all += weight;
+        mix += weight * over[i];
+        left += weight * exp_minus(over[i] * rate);
+    }
+    double gap = mix / all - minus_log(left / all > 1e-17 ? left / all : 1e-17) / rate;
+    a->gap += gap > 0 && a->rounds != 0 ? gap : 0; /* nobody could know the first one */
+    double before = a->gap_max;
+    while (a->gap > a->gap_max)
+        a->gap_max *= 2;
+    for (unsigned i = 0; i < a->policies; i++)
+        a->policy[i].charge += over[i];
+    a->known += mix > 0;
+    return a->gap_max != before;
+}
+
+/* The program is another: what was learned counts for half. */
+static void forget(struct ace *a) {
+    bool changed = a->peak > a->usual_peak * 2 || a->peak < a->usual_peak / 2;
+    if (!changed)
         return;
-    a->widened = a->rounds;
-    a->vain += a->vain < VAIN_MAX;
-    a->usual_ps = 0;
-    a->averaged = a->averaged < AVERAGED_MIN ? a->averaged : AVERAGED_MIN;
-    for (unsigned i = 0; i < a->players; i++) {
-        struct ace_player *p = &a->player[i];
-        p->deviation = p->deviation < ACE_WIDE ? ACE_WIDE : p->deviation;
-        p->rest = p->rests = 0;
-        p->loss_ns = 0;
-    }
+    a->changes += a->usual_peak != 0;
+    a->usual_peak = a->peak;
+    a->known /= 4;
+    for (unsigned i = 0; i < a->policies; i++)
+        a->policy[i].charge /= 2;
 }
 
-/* Are the classes that missed in this round others than usual? */
-static bool mix_changed(struct ace *a) {
-    uint64_t all = 0, apart = 0;
-    for (unsigned c = 0; c < ACE_CLASSES_MAX; c++)
-        all += a->round_misses[c];
-    bool known = false;
-    for (unsigned c = 0; c < ACE_CLASSES_MAX && all != 0; c++) {
-        uint32_t share = (uint32_t)(a->round_misses[c] * (uint64_t)MIX_ALL / all);
-        known |= a->mix[c] != 0;
-        apart += less(share, a->mix[c]) + less(a->mix[c], share);
-    }
-    bool changed = known && apart / 2 > MIX_CHANGED;
-    for (unsigned c = 0; c < ACE_CLASSES_MAX && all != 0; c++) {
-        uint32_t share = (uint32_t)(a->round_misses[c] * (uint64_t)MIX_ALL / all);
-        a->mix[c] = changed || !known ? share : (a->mix[c] * 3 + share) / 4;
-    }
-    return changed;
-}
-
-/* Does an allocation take half or twice the usual time in slow paths, under the preset in use? */
-static bool rate_changed(struct ace *a) {
-    if (a->side_allocations[0] == 0)
-        return false;
-    uint64_t ps = a->side_ns[0] * 1000 / a->side_allocations[0] + 1, usual = a->usual_ps;
-    a->usual_ps = usual == 0 ? ps : (usual * 3 + ps) / 4;
-    return usual != 0 && (ps > usual * 2 || ps < usual / 2);
-}
-
-static bool has_played(const struct ace *a) {
-    return a->challenger != ACE_NOBODY && a->side_allocations[0] != 0 && a->side_allocations[1] != 0;
-}
-
-static void judge_match(struct ace *a) {
-    struct ace_player *one = &a->player[a->in_use], *other = &a->player[a->challenger];
-    uint64_t cost = slow_ns(a, 0) + one->usual_ns, other_cost = slow_ns(a, 1) + other->usual_ns;
-    int score = score_of(cost, other_cost, time_of_round(a));
-    rate(other, one, score, other->deviation / 4, one->deviation / 4);
-    one->deviation = one->deviation * 7 / 8 > ACE_SURE ? one->deviation * 7 / 8 : ACE_SURE;
-    other->deviation = other->deviation * 7 / 8 > ACE_SURE ? other->deviation * 7 / 8 : ACE_SURE;
-    one->matches++;
-    other->matches++;
-    other->loss_ns = less(other_cost, cost) / 2;
-    a->spent_ns += other->loss_ns;
-    other->rests = score > 500 ? 0 : other->rests + (other->rests < RESTS_MAX);
-    other->rest = score > 500 ? 0 : 1u << other->rests;
-}
-
-/* Nothing was played: the stocks alone. A draw tells nothing. */
-static void judge_round(struct ace *a) {
-    struct ace_player *one = &a->player[a->in_use];
-    uint64_t slow = a->side_ns[0];
-    for (unsigned i = 0; i < a->players; i++) {
-        int score = score_of(one->usual_ns + slow, a->player[i].usual_ns + slow, time_of_round(a));
-        if (i != a->in_use && score != 500)
-            rate(&a->player[i], one, score, KNOWN_BY_ROUND, KNOWN_BY_ROUND / (int)a->players);
-    }
-}
-
-static bool may_challenge(const struct ace *a, unsigned i) {
-    const struct ace_player *p = &a->player[i], *one = &a->player[a->in_use];
-    bool open = p->deviation > ACE_SURE || p->elo > one->elo + ACE_LEAD / 2;
-    uint64_t loss_ns = p->loss_ns + less(p->usual_ns, one->usual_ns) / 2;
-    return i != a->in_use && p->rest == 0 && open && p->elo + p->deviation > one->elo && loss_ns <= budget(a);
-}
-
-static void choose_challenger(struct ace *a) {
-    a->challenger = ACE_NOBODY;
-    for (unsigned i = 0; i < a->players; i++) {
-        struct ace_player *p = &a->player[i];
-        p->rest -= p->rest != 0;
-        if (!a->plays || !may_challenge(a, i))
-            continue;
-        const struct ace_player *best = a->challenger != ACE_NOBODY ? &a->player[a->challenger] : NULL;
-        if (best == NULL || p->elo + p->deviation > best->elo + best->deviation)
-            a->challenger = i;
-    }
-    a->seconds = !a->seconds;
-}
-
-static void round_ends(struct ace *a) {
-    average_kept(a);
-    if (has_played(a))
-        judge_match(a);
-    else
-        judge_round(a);
-    a->saved_ns += (int64_t)(a->player[a->first].kept_ns - a->player[a->in_use].kept_ns);
-    bool mix = mix_changed(a), rate = rate_changed(a);
-    if (mix || rate)
-        widen(a);
-    unsigned best = ace_best(a);
-    if (best != a->in_use && a->plays) {
-        a->in_use = best;
-        a->switches++;
-        a->vain = 0;
-        a->usual_ps = 0;
+unsigned ace_turn(struct ace *a, const struct ace_round *round) {
+    double over[ACE_PRESETS_MAX];
+    charge(a, round, over);
+    bool stays = random_unit(&a->dice) <= exp_minus(over[a->in_use] * rate_of(a));
+    forget(a);
+    if (learn(a, over) || !stays) {
+        unsigned drawn = draw(a);
+        a->switches += drawn != a->in_use;
+        a->in_use = drawn;
     }
     a->rounds++;
-    choose_challenger(a);
-    round_begins(a);
+    a->round_ns = a->now_ns;
+    a->inside = 0;
+    return a->in_use;
 }
 
-/* Whose turn is it? 0: the preset in use; 1: the challenger. */
-static unsigned side_of(const struct ace *a) {
-    bool outer = a->stretch % 3 == 0;
-    return a->challenger != ACE_NOBODY && outer == a->seconds;
-}
-
-/* Does the match cost more already than it may? */
-static bool is_too_dear(const struct ace *a) {
-    return has_played(a) &&
-           less(slow_ns(a, 1) + a->player[a->challenger].kept_ns, slow_ns(a, 0) + a->player[a->in_use].kept_ns) / 2 >
-               budget(a);
-}
-
-unsigned ace_turn(struct ace *a, const struct ace_sums *sums) {
-    unsigned side = side_of(a);
-    a->side_ns[side] += less(sums->slow_ns, a->seen.slow_ns);
-    a->side_allocations[side] += less(sums->allocations, a->seen.allocations);
-    for (unsigned c = 0; c < ACE_CLASSES_MAX; c++)
-        a->round_misses[c] += sums->misses[c] - a->seen.misses[c];
-    a->seen = *sums;
-    a->stretch++;
-    if (a->stretch == ACE_STRETCHES || is_too_dear(a))
-        round_ends(a);
-    return side_of(a) ? a->challenger : a->in_use;
-}
-
-void ace_rest(struct ace *a) {
-    a->challenger = ACE_NOBODY;
-    round_begins(a);
-}
-
-void ace_start(struct ace *a, unsigned players, const struct ace_rule *rules, unsigned in_use, uint64_t now_ns,
-               uint64_t active) {
+void ace_start(struct ace *a, unsigned policies, const struct ace_rule *rules, unsigned in_use,
+               const struct ace_sight *sight) {
     memset(a, 0, sizeof *a);
-    a->players = players;
+    a->policies = policies;
     a->in_use = a->first = in_use;
-    a->challenger = ACE_NOBODY;
-    a->now_ns = a->began_ns = a->round_ns = now_ns;
-    a->active = a->peak = active;
-    for (unsigned i = 0; i < players; i++)
-        a->player[i] =
-            (struct ace_player){.rule = rules[i], .elo = ACE_ELO, .deviation = ACE_DEVIATION, .least_from_ns = now_ns};
+    a->gap_max = ACE_FLOOR_NS;
+    a->now_ns = a->began_ns = a->round_ns = a->second_ns = sight->now_ns;
+    a->active = a->peak = sight->active;
+    for (unsigned i = 0; i < policies; i++)
+        a->policy[i] = (struct ace_policy){.rule = rules[i], .peak = sight->active, .oldest_ns = sight->now_ns};
 }

@@ -1,98 +1,114 @@
-/* ACE, the adaptive controller: presets compete, and the best is used. Arithmetic alone: who calls, what the costs are
- * and how a preset is applied is learn/tuner.c's.
+/* ACE, the adaptive controller: presets are rated by what each would have cost, and the best is used. Arithmetic alone:
+ * who calls, what things cost and how a preset is applied is learn/tuner.c's.
  *
- *  1. Time is cut into stretches. A preset costs, in nanoseconds of CPU: the time that malloc's slow paths take, and
- *     what comes of the free memory that it keeps: the price of keeping, purges, and faults when purged memory is
- *     wanted back.
- *  2. The second part is computed for all presets at once, played or not: each has an imagined stock of EMPTY slots
- *     that follows the heap's ups and downs by the preset's own bound. So the end of one stretch cannot be charged to
- *     the next.
- *  3. ACE_STRETCHES stretches are a round. In most rounds nothing is played, and the imagined costs alone may move
- *     ratings. A match is a round in which the preset in use (A) and a challenger (B) are played in turns, A B B A, or
- *     B A A B in each second match, so that drift cancels. The cost of each: its slow paths for an allocation, and the
- *     imagined part.
- *  4. Ratings are Elo's, moved the more the less is known (`deviation`, which each match lowers). The best is used once
- *     it leads by ACE_LEAD.
- *  5. Matches cost what the worse preset loses. Together that is at most 1 % of the time that has passed: a match that
- *     would cost more is put off, one that turns out to is ended. A challenger that does not win sits out 1, 2, 4, …
- *     rounds, and plays no more once its deviation is ACE_SURE.
- *  6. When the classes that miss are others than before, or misses cost half or twice as much, all deviations widen.
+ *  1. Nothing is tried. Each preset has an imagined stock of EMPTY, LAZY and purged slots that follows the heap's ups
+ *     and downs by the preset's own rule, near to what retain.c does. Pages that were given back inside slabs are
+ *     counted: a preset that keeps all would have kept those, too.
+ *  2. A round is at least ACE_ROUND_NS long, the first one ACE_FIRST_NS. At its end each preset is charged what it
+ *     would have paid for purges and faults, and for the memory that it would have kept, by the process's own time.
+ *  3. A preset's weight is exp(-rate * charges). The rate is that of AdaHedge (de Rooij and others, 2014): as large as
+ *     what has been lost so far allows. So the best leads after a swing or two, and where presets take turns being the
+ *     best, nobody leads by much. The rating is Elo's: 400 points for ten times the weight.
+ *  4. The preset in use stays with the chance that its weight has kept, else one is drawn by weight (Geulen and
+ *     others, 2010): so the chance of each is its weight, with few switches. The dice are fixed: the same calls lead to
+ *     the same decisions.
+ *  5. When the heap's peak doubles or halves the program has changed: what was learned counts for half, and ratings
+ *     are less certain.
  *
- * Nothing is random: the same calls lead to the same decisions. One thread at a time calls. */
+ * The bound: in the mean over the dice the charges are at most those of the best single preset, plus
+ * 2 * (sqrt(S2 * ln n) + S * (4/3 * ln n + 3)) for n presets, where S is the most that two presets differed by in a
+ * round and S2 the sum of the squares of that, but ACE_FLOOR_NS in any case. Against charges that grow with time, this
+ * falls as 1 / sqrt(time). Programs that change add as much for each change. One thread at a time calls. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ACE_H
 #define HAK_ACE_H
 
-#include "base/base.h"
+#include "classes.h"
 
-enum { ACE_PLAYERS_MAX = 8, ACE_CLASSES_MAX = 128, ACE_STRETCHES = 4 };
-enum { ACE_ELO = 1500, ACE_DEVIATION = 350, ACE_WIDE = 250, ACE_SURE = 60, ACE_LEAD = 100 };
-#define ACE_NOBODY UINT32_MAX
+enum { ACE_PRESETS_MAX = 8, ACE_ELO = 1500, ACE_ELO_WIDE = 1000 }; /* ratings are 500 to 2,500 */
+#define ACE_FIRST_NS 1000000000ull
+#define ACE_ROUND_NS 20000000ull
+#define ACE_FLOOR_NS 5000000 /* smaller differences tell nothing: a program that hardly swings keeps what it has */
 
 /* What a preset does with free slots. */
 struct ace_rule {
+    bool keeps_all;    /* nothing goes back but by age, and nothing inside slabs */
     uint64_t slots;    /* EMPTY ones that stay, however many are in use */
     uint64_t percent;  /* of the slots in use, in addition */
     uint64_t decay_ns; /* what stays unused so long is purged */
-    bool boosts;       /* `slots` double when purged memory is wanted back three times */
 };
 
-/* Costs in nanoseconds. */
+/* Nanoseconds of CPU. */
 struct ace_prices {
-    uint64_t slot_second;  /* a slot that is kept for a second */
-    uint64_t purge, fault; /* a slot that is purged; a purged slot that is used again */
+    double slot_second;     /* a slot that is kept for a second */
+    double fault, purge;    /* of a slot */
+    double refault, lazily; /* a LAZY slot that is written again; a slot that becomes LAZY */
 };
 
-/* What slow paths took since the start, and how many allocations passed. */
-struct ace_sums {
-    uint64_t slow_ns, allocations;
-    uint32_t misses[ACE_CLASSES_MAX]; /* by class, any unit */
+/* What the heap did since the last look. */
+struct ace_sight {
+    uint64_t now_ns, active; /* slots in use */
+    uint64_t inside;         /* bytes that are given back inside slabs */
+    bool has_purger;
 };
 
-struct ace_player {
+/* What a round was like. */
+struct ace_round {
+    struct ace_prices price;
+    uint64_t own_ns;               /* of the process's own time, SIZE_MAX if it is not known */
+    uint64_t trims, regrown_bytes; /* purges inside slabs; bytes given back so that are used again */
+};
+
+struct ace_policy {
     struct ace_rule rule;
-    /* rating */
-    int32_t elo, deviation;
-    uint32_t matches, rest, rests; /* rounds to sit out, and how often so far */
-    uint64_t loss_ns;              /* in its last match */
-    /* the imagined stock, in slots */
-    uint64_t empty, purged, least; /* least: EMPTY since `least_from` */
-    uint64_t least_from_ns, purged_at_ns, regret_ns;
-    uint32_t regrets, boost;
-    uint64_t kept_ns, usual_ns; /* what the stock has cost in this round; in the mean over the last rounds */
+    /* The imagined stock, in slots. */
+    uint64_t empty, lazy, purged, peak; /* peak: of those that are resident */
+    uint64_t wanted, fast, least;       /* as in retain.c: wanted back; may stay besides; fewest EMPTY ones lately */
+    uint64_t oldest, oldest_ns;         /* fewest EMPTY ones since */
+    uint64_t given_ns;                  /* the last purge */
+    bool judged;                        /* it was: what it gave was wanted back */
+    /* In this round. */
+    uint64_t faults, purges, refaults, lazies;
+    double kept; /* slots times nanoseconds */
+    /* Since the start. */
+    double charge;                      /* less that of the best one; halves with each change */
+    double cpu_ns, kept_second, all_ns; /* kept_second: slots times seconds; all_ns: both, at their prices */
+    double usual_ns;                    /* what it is charged for a second, lately */
+};
+
+/* What the preset in use saved against another, its sum and its squares. */
+struct ace_saving {
+    double sum, squares;
 };
 
 struct ace {
-    struct ace_player player[ACE_PLAYERS_MAX];
-    uint32_t players, in_use, challenger, stretch; /* ACE_NOBODY: no match. Stretches of the round that are over */
+    struct ace_policy policy[ACE_PRESETS_MAX];
+    uint32_t policies, in_use, first;
     uint32_t rounds, switches, changes;
-    uint32_t widened, averaged; /* round of the last widening; rounds that the means are of */
-    uint32_t vain;              /* widenings since the last switch: the next one waits twice as long after each */
-    bool plays, seconds;        /* false: only watches. The match is B A A B */
-    struct ace_prices price;
-    uint64_t now_ns, began_ns, round_ns; /* last call, first call, begin of the round */
-    uint64_t usual_round_ns;             /* how long rounds take, in the mean over the last ones */
-    uint64_t active, peak;               /* slots in use */
-    uint64_t spent_ns;                   /* by matches */
-    int64_t saved_ns;                    /* by what the preset in use keeps, against `first`, in use at the start */
-    uint32_t first;
-    struct ace_sums seen; /* as of the last stretch */
-    uint64_t side_ns[2],
-        side_allocations[2]; /* in this match: of the preset in use, of the challenger; else of the round */
-    uint32_t mix[ACE_CLASSES_MAX], round_misses[ACE_CLASSES_MAX]; /* usual shares of misses, in ten thousandths */
-    uint64_t usual_ps; /* picoseconds of slow paths for an allocation, usually; 0: unknown */
+    bool swings;    /* the first of them purged something: until then nothing is rated */
+    double gap;     /* AdaHedge's: how much more was lost than by whoever knew each round beforehand */
+    double gap_max; /* the rate is for this gap, which doubles when `gap` reaches it */
+    double known;   /* rounds that told something; fewer after a change */
+    uint64_t dice;
+    uint64_t now_ns, began_ns, round_ns, second_ns; /* the last look, the first one; begins of the round and second */
+    uint64_t active, peak, usual_peak;              /* in this round; as of the last change */
+    double inside;                                  /* bytes times nanoseconds in this round */
+    struct ace_saving cpu, kept;                    /* against `first`, of what was in use */
 };
 
-/* `players` presets, of which `in_use` is in use and `active` slots. */
-void ace_start(struct ace *a, unsigned players, const struct ace_rule *rules, unsigned in_use, uint64_t now_ns,
-               uint64_t active);
-/* So many slots are in use now. */
-void ace_look(struct ace *a, uint64_t now_ns, uint64_t active);
-/* A stretch is over. Returns the preset for the next one. */
-unsigned ace_turn(struct ace *a, const struct ace_sums *sums);
-/* The program rests: a match is over, undecided. */
-void ace_rest(struct ace *a);
-/* The preset that is used when nothing is played, and the one that should be. */
+/* `policies` presets, the defaults first, of which `in_use` is in use. */
+void ace_start(struct ace *a, unsigned policies, const struct ace_rule *rules, unsigned in_use,
+               const struct ace_sight *sight);
+void ace_look(struct ace *a, const struct ace_sight *sight);
+/* Has the program swung, and is a round over? */
+bool ace_is_due(const struct ace *a);
+/* A round is over. Returns the preset for the next one. */
+unsigned ace_turn(struct ace *a, const struct ace_round *round);
+
+/* The preset that has been charged least. */
 unsigned ace_best(const struct ace *a);
+int ace_elo(const struct ace *a, unsigned preset);
+/* How uncertain ratings are. */
+int ace_deviation(const struct ace *a);
 
 #endif

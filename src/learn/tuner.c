@@ -2,202 +2,170 @@
 /* SPDX-License-Identifier: MIT */
 #include "learn/tuner.h"
 #include "account.h"
+#include "base/logs.h"
 #include "base/os.h"
+#include "heap.h"
 #include "hooks.h"
 #include "learn/ace.h"
+#include "limits.h"
+#include "machine/page_cost.h"
+#include "presence.h"
+#include "purge.h"
 
-#define STRETCH_NS 10000000ull
-#define LOOK_NS 200000ull /* a look costs as much as a miss or two */
-#define MISS_NS_MAX 4000  /* more was a fault or a purge, which ACE prices itself, or an interrupt */
-#define HOT_SHARE 16      /* of the misses: a class with more is hot */
-/* What purging and touching a slot costs where that cannot be tried. */
-#define FAULT_NS 8000
-#define PURGE_NS 1600
-#define TRIES 3 /* the least counts: another may have been interrupted */
-/* 1 GiB for a second is worth 30 ms with GOAL=time, and each next goal ten times as much. */
-#define SLOT_SECOND_NS (30000000 / (GIB / SLOT_BYTES))
+#define LOOK_NS 200000ull /* between two looks: what goes up and down meanwhile is not purged */
+#define NEAR_FACTOR 16    /* what memory is worth near a limit */
+/* 1 GiB for a second is worth 30 ms with GOAL=time. */
+#define SLOT_SECOND_NS (30e6 * SLOT_BYTES / GIB)
+#define MIB_MS (1000.0 * SLOT_BYTES / MIB) /* in a slot that is kept for a second */
 
-_Static_assert((int)TUNED_CLASSES <= (int)ACE_CLASSES_MAX, "ACE has room for all classes");
-_Static_assert((int)PRESET_COUNT <= (int)ACE_PLAYERS_MAX, "and for all presets");
+_Static_assert((int)PRESET_COUNT <= (int)ACE_PRESETS_MAX, "ACE has room for all presets");
 
-/* Any thread's, by read-modify-writes; a sum read while others add is as good as one of a moment later. */
-static HAK_APART struct {
-    _Atomic uint64_t slow_ns, allocations;
-    _Atomic uint32_t misses[TUNED_CLASSES];
-    _Atomic uint64_t look_ns; /* when the next look is due */
-} sums;
-
+static _Atomic uint64_t look_ns; /* when the next look is due: a hint */
 _Atomic uint32_t tuner_holder;
-static _Atomic bool tries; /* the preset that is played is not the one in use: by the holder, for anybody */
+static _Atomic bool rests; /* since the heap last grew: written by the holder, read by anybody */
 /* The holder's. */
 static HAK_APART struct ace ace;
-static unsigned playing;            /* the preset that was applied last; PRESET_COUNT: it is not known */
-static uint64_t fault_ns, purge_ns; /* of a slot on this machine */
+static struct memory_cost cost;                       /* of a slot */
+static uint64_t cpu_ns, trims, trimmed_pages, inside; /* as of the last round */
+static unsigned applied;                              /* the preset; PRESET_COUNT: it is not known */
 static bool started;
 
 struct tuner_seen hak_tuner;
 
-static struct ace_prices prices(void) {
-    static const uint64_t times[] = {1, 10, 100};
-    return (struct ace_prices){SLOT_SECOND_NS * times[option(OPT_GOAL)], purge_ns, fault_ns};
-}
-
-static void time_one_slot(char *slot) {
-    uint64_t began = os_now_ns();
-    for (size_t at = 0; at < SLOT_BYTES; at += os_page_bytes())
-        *(volatile char *)(slot + at) = 1;
-    uint64_t touched = os_now_ns();
-    os_advise(OS_PURGE, slot, SLOT_BYTES);
-    fault_ns = min_size(fault_ns, touched - began);
-    purge_ns = min_size(purge_ns, os_now_ns() - touched);
-}
-
-/* What these cost differs between machines by ten times. */
-static void time_slots(void) {
-    char *slot = os_map(OS_MEMORY, NULL, SLOT_BYTES);
-    bool works = slot != NULL;
-    fault_ns = works ? UINT64_MAX : FAULT_NS;
-    purge_ns = works ? UINT64_MAX : PURGE_NS;
-    for (unsigned i = 0; works && i < TRIES; i++)
-        time_one_slot(slot);
-    if (slot != NULL)
-        os_unmap(slot, SLOT_BYTES);
-}
-
 static struct ace_rule rule_of(unsigned preset) {
-    struct preset_keeps keeps = preset_keeps(preset);
-    return (struct ace_rule){keeps.bytes / SLOT_BYTES, keeps.percent, keeps.ms * 1000000, true};
+    uint64_t mode = preset_value(preset, WORD_PURGE);
+    bool keeps = mode != PURGE_EAGER;
+    return (struct ace_rule){mode <= PURGE_LAZY, keeps ? preset_value(preset, WORD_RETAIN_BYTES) / SLOT_BYTES : 0,
+                             keeps ? preset_value(preset, WORD_RETAIN_PERCENT) : 0,
+                             preset_value(preset, WORD_DECAY_MS) * 1000000};
+}
+
+static struct ace_sight sight_at(uint64_t now_ns) {
+    return (struct ace_sight){now_ns, account_active_slots(), account_inside_bytes(), presence_has_purger()};
+}
+
+static void apply(unsigned preset) {
+    if (preset != applied)
+        preset_apply(preset);
+    applied = preset;
 }
 
 static void start_anew(uint64_t now_ns) {
     struct ace_rule rules[PRESET_COUNT];
+    struct ace_sight sight = sight_at(now_ns);
     for (unsigned p = 0; p < PRESET_COUNT; p++)
         rules[p] = rule_of(p);
-    time_slots();
-    unsigned in_use = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
-    playing = started ? PRESET_COUNT : in_use; /* what the parent was trying is in effect, or in part */
-    ace_start(&ace, PRESET_COUNT, rules, in_use, now_ns, account_active_slots());
+    applied = started ? PRESET_COUNT : (unsigned)option(OPT_PRESET); /* what a parent was applying may be so in part */
+    ace_start(&ace, PRESET_COUNT, rules, (unsigned)option(OPT_PRESET), &sight);
     started = true;
 }
 
-static void play(unsigned preset) {
-    uint64_t hot[TUNED_CLASSES / 64 + 1] = {0}, all = 0;
-    for (unsigned c = 0; c < TUNED_CLASSES; c++)
-        all += ace.seen.misses[c];
-    for (unsigned c = 0; c < TUNED_CLASSES; c++)
-        hot[c / 64] |= (uint64_t)(ace.seen.misses[c] > all / HOT_SHARE) << c % 64;
-    preset_apply(preset, hot);
-    playing = preset;
+/* Only when there were such purges: there may be many heaps. */
+static uint64_t count_trimmed_pages(void) {
+    uint64_t pages = 0;
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        pages += load_relaxed(&h->pool.counters.n[COUNT_trimmed_pages]);
+    return pages;
 }
+
+static struct ace_round end_round(void) {
+    static const double times[] = {1, 5, 20};
+    uint64_t cpu = os_cpu_ns(), rounds = load_relaxed(&hak_purge.rounds[PURGED_PAGES].count),
+             now = account_inside_bytes();
+    uint64_t pages = rounds != trims ? count_trimmed_pages() : trimmed_pages;
+    if (cost.fault == 0)
+        cost = page_cost_of(SLOT_BYTES);
+    double memory = SLOT_SECOND_NS * times[option(OPT_GOAL)] * (limits_near() ? NEAR_FACTOR : 1);
+    uint64_t given = inside + (pages - trimmed_pages) * os_page_bytes();
+    struct ace_round round = {
+        {memory, (double)cost.fault, (double)cost.purge, (double)cost.refault, (double)cost.lazily},
+        ace.rounds != 0 ? cpu - cpu_ns : UINT64_MAX,
+        (uint32_t)(rounds - trims),
+        given > now ? given - now : 0};
+    cpu_ns = cpu;
+    trims = rounds;
+    trimmed_pages = pages;
+    inside = now;
+    return round;
+}
+
+static void show_saved(struct tuner_saved *s, double cpu, double kept) {
+    store_relaxed(&s->cpu_ns, (int64_t)cpu);
+    store_relaxed(&s->kept, (int64_t)(kept * MIB_MS));
+}
+
+/* Twice the standard deviation of a sum of so many differences. */
+static double within(const struct ace_saving *s) {
+    double variance = s->squares - s->sum * s->sum / ace.rounds;
+    return variance > 0 ? 2 * root_of(variance) : 0;
+}
+
+/* With ACE=observe another may be drawn, but none is used. */
+static unsigned chosen(void) { return option(OPT_ACE) == ACE_ON ? ace.in_use : ace.first; }
 
 static void show(void) {
     struct tuner_seen *s = &hak_tuner;
-    store_relaxed(&s->rounds, ace.rounds);
-    store_relaxed(&s->in_use, ace.in_use);
-    store_relaxed(&s->best, ace_best(&ace));
+    const struct ace_policy *best = &ace.policy[0], *first = &ace.policy[ace.first];
+    for (unsigned p = 0; p < PRESET_COUNT; p++) {
+        store_relaxed(&s->elo[p], ace_elo(&ace, p));
+        store_relaxed(&s->cost_us[p], (uint32_t)(ace.policy[p].usual_ns / 1000));
+        best = ace.policy[p].all_ns < best->all_ns ? &ace.policy[p] : best;
+    }
+    store_relaxed(&s->in_use, chosen());
+    store_relaxed(&s->best, (uint32_t)(best - ace.policy));
     store_relaxed(&s->switches, ace.switches);
     store_relaxed(&s->changes, ace.changes);
+    store_relaxed(&s->deviation, (uint32_t)ace_deviation(&ace));
     store_relaxed(&s->ns, ace.now_ns - ace.began_ns);
-    store_relaxed(&s->saved_ns, ace.saved_ns);
-    store_relaxed(&s->spent_ns, ace.spent_ns);
-    for (unsigned p = 0; p < PRESET_COUNT; p++) {
-        store_relaxed(&s->elo[p], ace.player[p].elo);
-        store_relaxed(&s->deviation[p], ace.player[p].deviation);
-        store_relaxed(&s->matches[p], ace.player[p].matches);
-        store_relaxed(&s->kept_us[p], (uint32_t)(ace.player[p].usual_ns * 1000 / (ace.usual_round_ns / 1000 + 1)));
-    }
-}
-
-/* The preset in use is another. `adapted` is made from it. */
-static void switched(unsigned was) {
-    preset_adapt_from(ace.in_use);
-    ace.player[PRESET_ADAPTED].rule = rule_of(PRESET_ADAPTED);
-    if (option(OPT_STATS) != STATS_OFF)
-        text_line("hakmem: preset %s instead of %s (ratings %u and %u)", preset_names[ace.in_use], preset_names[was],
-                  (uint64_t)ace.player[ace.in_use].elo, (uint64_t)ace.player[was].elo);
+    show_saved(&s->saved, ace.cpu.sum, -ace.kept.sum);
+    show_saved(&s->within, within(&ace.cpu), within(&ace.kept));
+    show_saved(&s->possible, first->cpu_ns - best->cpu_ns, best->kept_second - first->kept_second);
+    store_relaxed(&s->rounds, ace.rounds);
 }
 
 static void turn(void) {
-    static HAK_APART struct ace_sums now; /* the holder's, too large for a stack */
-    now.slow_ns = load_relaxed(&sums.slow_ns);
-    now.allocations = load_relaxed(&sums.allocations);
-    for (unsigned c = 0; c < TUNED_CLASSES; c++)
-        now.misses[c] = load_relaxed(&sums.misses[c]);
     unsigned was = ace.in_use;
-    ace.plays = option(OPT_ACE) == ACE_ON;
-    ace.price = prices();
-    unsigned next = ace_turn(&ace, &now);
-    if (!ace.plays)
-        next = ace.in_use = (unsigned)option(OPT_PRESET);
-    if (ace.in_use != was)
-        switched(was);
-    if (next != playing)
-        play(next);
-    store_relaxed(&tries, next != ace.in_use);
+    struct ace_round round = end_round();
+    for (unsigned p = 0; p < PRESET_COUNT; p++)
+        ace.policy[p].rule = rule_of(p);
+    ace_turn(&ace, &round);
+    if (ace.in_use != was && option(OPT_ACE) == ACE_ON && option(OPT_STATS) != STATS_OFF)
+        text_line("hakmem: preset %s instead of %s (ratings %u and %u)", preset_names[ace.in_use], preset_names[was],
+                  (uint64_t)ace_elo(&ace, ace.in_use), (uint64_t)ace_elo(&ace, was));
     show();
 }
 
-/* Returns false if another thread has the turn. *anew: ACE has not begun, or a parent left it half-done. */
-static bool take_turn(bool *anew) {
+/* Returns false if another thread has the turn. */
+static bool take_turn(uint64_t now_ns) {
     uint32_t process = os_process(), before = rmw_swap(&tuner_holder, process);
-    *anew = before != 0 || !started;
-    return before != process;
+    if (before == process)
+        return false;
+    if (before != 0 || !started) /* a parent left it half-done, or ACE has not begun */
+        start_anew(now_ns);
+    return true;
 }
 
-/* Unless PURGE=auto, no preset decides what is kept: ACE sees an empty heap. */
-static void look(uint64_t now_ns) {
-    bool anew;
-    if (!take_turn(&anew))
+void hook_settled(void) {
+    uint64_t now_ns = os_now_ns();
+    if (now_ns < load_relaxed(&look_ns) || !take_turn(now_ns))
         return;
-    if (anew)
-        start_anew(now_ns);
-    ace_look(&ace, now_ns, option(OPT_PURGE) == PURGE_AUTO ? account_active_slots() : 0);
-    store_relaxed(&sums.look_ns, now_ns + LOOK_NS);
-    if (now_ns >= load_relaxed(&ledger_rated_ns)) {
-        store_relaxed(&ledger_rated_ns, now_ns + STRETCH_NS);
+    store_relaxed(&look_ns, now_ns + LOOK_NS);
+    struct ace_sight sight = sight_at(now_ns);
+    if (sight.active > ace.active)
+        store_relaxed(&rests, false);
+    ace_look(&ace, &sight);
+    if (ace_is_due(&ace))
         turn();
-    }
+    apply(load_relaxed(&rests) || limits_near() ? ace.first : chosen());
     store_release(&tuner_holder, 0);
 }
 
-/* What brought blocks into lists was an allocation, and so was each miss. */
-static uint64_t allocations_since(struct ledger_row *row) {
-    uint32_t blocks = (uint32_t)load_relaxed(&row->blocks);
-    int32_t more = (int32_t)(blocks - row->blocks_timed);
-    row->blocks_timed = blocks;
-    return more > LEDGER_TIMED ? (uint64_t)more : LEDGER_TIMED;
-}
-
-void hook_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
-    struct ledger_row *row = &rows[class_id];
-    uint64_t now_ns = os_now_ns(), ns = now_ns - began;
-    add_owned(&row->timed, 1);
-    ledger_add(&row->ns, ns);
-    rmw_add(&sums.slow_ns, LEDGER_TIMED * min_size(ns, MISS_NS_MAX));
-    rmw_add(&sums.allocations, allocations_since(row));
-    rmw_add(&sums.misses[class_id], 1);
-    if (now_ns >= load_relaxed(&sums.look_ns))
-        look(now_ns);
-}
-
-/* A turn may be due while the program only frees; or ACE was set to 0 while a preset was tried. */
-void hook_settled(void) {
-    if (!ledger_times())
-        hook_rests();
-    else if (os_now_ns() >= load_relaxed(&ledger_rated_ns))
-        look(os_now_ns());
-}
-
-/* What is tried would be in effect all the time, so the preset in use is played. */
 void hook_rests(void) {
-    bool anew;
-    if (!load_relaxed(&tries) || !take_turn(&anew))
+    if (option(OPT_ACE) != ACE_ON || load_relaxed(&rests) || load_relaxed(&hak_tuner.rounds) == 0 ||
+        !take_turn(os_now_ns()))
         return;
-    if (anew)
-        start_anew(os_now_ns());
-    ace_rest(&ace);
-    play(ace.in_use);
-    store_relaxed(&tries, false);
+    apply(ace.first);
+    store_relaxed(&rests, true);
     store_release(&tuner_holder, 0);
 }
 
@@ -207,39 +175,53 @@ static unsigned preset_in_use(void) {
     return load_relaxed(&hak_tuner.rounds) != 0 ? load_relaxed(&hak_tuner.in_use) : (unsigned)option(OPT_PRESET);
 }
 
-static uint64_t per_mille(uint64_t ns, uint64_t of) { return of != 0 ? (ns * 1000 + of / 2) / of : 0; }
+static void put_signed(struct text *t, const char *before, int64_t n, const char *after) {
+    text_format(t, "%s%s%u%s", before, n < 0 ? "-" : "", (uint64_t)(n < 0 ? -n : n), after);
+}
+
+static void put_saved(struct text *t, const struct tuner_saved *s) {
+    put_signed(t, "", load_relaxed(&s->cpu_ns) / 1000000, " ms of CPU time");
+    put_signed(t, " for ", load_relaxed(&s->kept) / 1000, " MiB x s");
+}
 
 void tuner_put_text(struct text *t) {
     const struct tuner_seen *s = &hak_tuner;
-    int64_t saved = load_relaxed(&s->saved_ns);
     if (load_relaxed(&s->rounds) == 0)
         return;
-    text_format(t, "  preset %s", preset_names[preset_in_use()]);
-    if (load_relaxed(&s->best) != load_relaxed(&s->in_use))
-        text_format(t, ", %s would be better", preset_names[load_relaxed(&s->best)]);
-    text_format(t, "; %u switches; %s %u ms in a second, trying others cost %u ms; ratings",
-                (uint64_t)load_relaxed(&s->switches), saved < 0 ? "lost" : "saved",
-                per_mille((uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->ns)),
-                per_mille(load_relaxed(&s->spent_ns), load_relaxed(&s->ns)));
+    text_format(t, "  preset %s; %u switches; %s ", preset_names[preset_in_use()], (uint64_t)load_relaxed(&s->switches),
+                option(OPT_ACE) == ACE_OBSERVE ? "would have saved" : "saved");
+    put_saved(t, &s->saved);
+    text_string(t, " (within ");
+    put_saved(t, &s->within);
+    text_format(t, "), %s from the start ", preset_names[load_relaxed(&s->best)]);
+    put_saved(t, &s->possible);
+    text_format(t, "; ratings (within %u)", (uint64_t)load_relaxed(&s->deviation));
     for (unsigned p = 0; p < PRESET_COUNT; p++)
-        text_format(t, "%s %s %u", p == 0 ? "" : ",", preset_names[p], (uint64_t)load_relaxed(&s->elo[p]));
+        put_signed(t, p == 0 ? " " : ", ", load_relaxed(&s->elo[p]), "");
     text_string(t, "\n");
+}
+
+static void json_saved(struct text *t, const char *name, const struct tuner_saved *s) {
+    text_format(t, "\"%s\":{", name);
+    put_signed(t, "\"cpu_ms\":", load_relaxed(&s->cpu_ns) / 1000000, ",");
+    put_signed(t, "\"mib_ms\":", load_relaxed(&s->kept), "},");
 }
 
 void tuner_put_json(struct text *t) {
     const struct tuner_seen *s = &hak_tuner;
-    int64_t saved = load_relaxed(&s->saved_ns) / 1000000;
-    text_format(t, "\"ace\":{\"preset\":\"%s\",\"best\":\"%s\",\"rounds\":%u,\"switches\":%u,\"changes\":%u,",
+    text_format(t, "\"ace\":{\"preset\":\"%s\",\"best\":\"%s\",\"rounds\":%u,\"switches\":%u,\"changes\":%u,\"ms\":%u,",
                 preset_names[preset_in_use()],
                 preset_names[load_relaxed(&s->rounds) != 0 ? load_relaxed(&s->best) : preset_in_use()],
                 (uint64_t)load_relaxed(&s->rounds), (uint64_t)load_relaxed(&s->switches),
-                (uint64_t)load_relaxed(&s->changes));
-    text_format(t, "\"ms\":%u,\"saved_ms\":%s%u,\"spent_ms\":%u,\"presets\":[", load_relaxed(&s->ns) / 1000000,
-                saved < 0 ? "-" : "", (uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->spent_ns) / 1000000);
-    for (unsigned p = 0; p < PRESET_COUNT; p++)
-        text_format(t, "%s{\"name\":\"%s\",\"rating\":%u,\"deviation\":%u,\"matches\":%u,\"kept_us\":%u}",
-                    p == 0 ? "" : ",", preset_names[p], (uint64_t)load_relaxed(&s->elo[p]),
-                    (uint64_t)load_relaxed(&s->deviation[p]), (uint64_t)load_relaxed(&s->matches[p]),
-                    (uint64_t)load_relaxed(&s->kept_us[p]));
+                (uint64_t)load_relaxed(&s->changes), load_relaxed(&s->ns) / 1000000);
+    json_saved(t, "saved", &s->saved);
+    json_saved(t, "within", &s->within);
+    json_saved(t, "possible", &s->possible);
+    text_format(t, "\"deviation\":%u,\"presets\":[", (uint64_t)load_relaxed(&s->deviation));
+    for (unsigned p = 0; p < PRESET_COUNT; p++) {
+        text_format(t, "%s{\"name\":\"%s\",", p == 0 ? "" : ",", preset_names[p]);
+        put_signed(t, "\"rating\":", load_relaxed(&s->elo[p]), ",");
+        text_format(t, "\"cost_us\":%u}", (uint64_t)load_relaxed(&s->cost_us[p]));
+    }
     text_string(t, "]},");
 }

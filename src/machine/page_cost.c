@@ -1,6 +1,8 @@
 /* See page_cost.h. */
 /* SPDX-License-Identifier: MIT */
 #include "machine/page_cost.h"
+#include "base/clear.h"
+#include "base/os.h"
 
 #define PAUSE_SHORT 8 /* SuperSlabs */
 #define PAUSE_LONG 64 /* where each huge page is dear (4.5 ms), it costs a fourteenth of what the small ones cost */
@@ -64,4 +66,37 @@ bool page_cost_pays(bool if_unknown) {
 struct page_cost_seen page_cost_seen(void) {
     return (struct page_cost_seen){load_relaxed(&page_cost.small_ns), load_relaxed(&page_cost.huge_ns),
                                    load_relaxed(&page_cost.timed), load_relaxed(&page_cost.dear)};
+}
+
+/* ---- what memory costs ---- */
+
+#define TRIES 3 /* the least counts: another may have been interrupted */
+
+/* Returns when it was done; *least is what that took, if it is less. */
+static uint64_t lap(uint64_t *least, uint64_t since) {
+    uint64_t now = os_now_ns();
+    *least = min_size(*least, now - since);
+    return now;
+}
+
+struct memory_cost page_cost_of(size_t bytes) {
+    /* Where it cannot be tried: as in 64 KiB of the machine of docs/costs.md. */
+    struct memory_cost cost = {.fault = bytes / 8, .purge = bytes / 40, .lazily = bytes / 40, .refault = bytes / 64};
+    char *memory = os_map(OS_MEMORY, NULL, bytes);
+    if (memory == NULL)
+        return cost;
+    cost = (struct memory_cost){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    for (unsigned i = 0; i < TRIES; i++) {
+        uint64_t now = os_now_ns();
+        touch_pages(memory, bytes);
+        now = lap(&cost.fault, now);
+        os_advise(OS_LAZY, memory, bytes);
+        now = lap(&cost.lazily, now);
+        touch_pages(memory, bytes);
+        now = lap(&cost.refault, now);
+        os_advise(OS_PURGE, memory, bytes);
+        lap(&cost.purge, now);
+    }
+    os_unmap(memory, bytes);
+    return cost;
 }

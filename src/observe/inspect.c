@@ -40,8 +40,9 @@ F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_ent
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(tunables, word) F(tunables, of_class) \
 F(tuner_seen, rounds) F(tuner_seen, in_use) F(tuner_seen, best) F(tuner_seen, switches) F(tuner_seen, changes) \
-F(tuner_seen, ns) F(tuner_seen, saved_ns) \
-F(tuner_seen, spent_ns) F(tuner_seen, elo) F(tuner_seen, deviation) F(tuner_seen, matches) F(tuner_seen, kept_us) \
+F(tuner_seen, ns) F(tuner_seen, saved.cpu_ns) F(tuner_seen, saved.kept) F(tuner_seen, within.cpu_ns) \
+F(tuner_seen, within.kept) F(tuner_seen, possible.cpu_ns) F(tuner_seen, possible.kept) \
+F(tuner_seen, elo) F(tuner_seen, deviation) F(tuner_seen, cost_us) \
 F(fork_page, purger) F(asked, wanted_bytes) F(asked, requests) F(asked, purge_wanted) \
 F(profile, dropped) F(profile, mark) F(profile, stacks) \
 F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \

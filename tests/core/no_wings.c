@@ -33,9 +33,6 @@ size_t hook_sampled_bytes(const void *p) {
 void hook_soft_limit(void) {}
 
 /* ---- learn ---- */
-void hook_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
-    (void)rows, (void)class_id, (void)began;
-}
 void hook_settled(void) {}
 void hook_rests(void) {}
 

@@ -231,9 +231,8 @@ TEST_F(Policy, CountsMoreThanWhatTheProgramSaysAndLessThanTheEnvironment) {
     };
     is("RETAIN_BYTES", "1048576");
     is("loan_from_frees", "16384");
-    env = {"HAKMEM_PRESET=producer-consumer"};
-    is("RETAIN_BYTES", "8388608");
-    is("loan_from_frees", "2048");
+    env = {"HAKMEM_PRESET=bursty"};
+    is("RETAIN_BYTES", "33554432");
     is("RETAIN_PERCENT", "5"); /* hak_options below */
     env.emplace_back("MALLOC_TRIM_THRESHOLD_=2000");
     is("RETAIN_BYTES", "2000");

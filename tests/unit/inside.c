@@ -16,6 +16,7 @@
 #include "links.h"
 #include "mesh/meshed.h"
 #include "base/options.h"
+#include "hooks.h"
 #include "learn/ace.h"
 #include "learn/tuner.h"
 #include "tunables.h"
@@ -409,32 +410,50 @@ struct inside_page_cost inside_page_cost_seen(void) {
 }
 
 static struct ace ace;
-void inside_ace_start(unsigned players, const struct inside_ace_rule *rules, uint64_t slot_second, uint64_t fault,
-                      int plays) {
-    struct ace_rule copies[ACE_PLAYERS_MAX];
-    for (unsigned i = 0; i < players; i++)
-        copies[i] = (struct ace_rule){rules[i].slots, rules[i].percent, rules[i].decay_ns, false};
-    ace_start(&ace, players, copies, 0, 1, 0);
-    ace.price = (struct ace_prices){slot_second, fault / 8, fault};
-    ace.plays = plays;
+static struct ace_prices ace_prices;
+static struct inside_ace_cost ace_cost;
+void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, double slot_second, double fault,
+                      uint64_t dice) {
+    struct ace_rule copies[ACE_PRESETS_MAX];
+    struct ace_sight sight = {1, 0, 0, false};
+    for (unsigned i = 0; i < presets; i++)
+        copies[i] = (struct ace_rule){false, rules[i].slots, rules[i].percent, rules[i].decay_ns};
+    ace_start(&ace, presets, copies, 0, &sight);
+    ace.dice = dice;
+    ace_prices = (struct ace_prices){slot_second, fault, fault / 8, fault / 8, fault / 8};
+    ace_cost = (struct inside_ace_cost){0};
 }
-unsigned inside_ace_turn(uint64_t now_ns, uint64_t active, uint64_t slow_ns, uint64_t allocations, unsigned class_id,
-                         unsigned misses) {
-    struct ace_sums sums = {slow_ns, allocations, {0}};
-    sums.misses[class_id] = misses;
-    ace_look(&ace, now_ns, active);
-    return ace_turn(&ace, &sums);
+unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns) {
+    struct ace_sight sight = {now_ns, active, 0, false};
+    struct ace_round round = {ace_prices, own_ns, 0, 0};
+    double before[ACE_PRESETS_MAX], least = 0, most = 0;
+    unsigned was = ace.in_use;
+    ace_look(&ace, &sight);
+    if (!ace_is_due(&ace))
+        return was;
+    for (unsigned i = 0; i < ace.policies; i++)
+        before[i] = ace.policy[i].all_ns;
+    ace_turn(&ace, &round);
+    for (unsigned i = 0; i < ace.policies; i++) {
+        double cost = ace.policy[i].all_ns - before[i];
+        least = i == 0 || cost < least ? cost : least;
+        most = cost > most ? cost : most;
+    }
+    ace_cost.in_use += ace.policy[was].all_ns - before[was];
+    ace_cost.most = most - least > ace_cost.most ? most - least : ace_cost.most;
+    ace_cost.squares += (most - least) * (most - least);
+    return ace.in_use;
 }
-struct inside_ace_player inside_ace_seen(unsigned player) {
-    const struct ace_player *p = &ace.player[player];
-    return (struct inside_ace_player){p->elo, p->deviation, p->matches};
+struct inside_ace_cost inside_ace_charged(unsigned preset) {
+    ace_cost.all = ace.policy[preset].all_ns;
+    return ace_cost;
 }
-void inside_ace_rest(void) { ace_rest(&ace); }
-unsigned inside_ace_in_use(void) { return ace.in_use; }
-unsigned inside_ace_best(void) { return ace_best(&ace); }
-unsigned inside_ace_switches(void) { return ace.switches; }
-uint64_t inside_ace_spent_ns(void) { return ace.spent_ns; }
+int inside_ace_elo(unsigned preset) { return ace_elo(&ace, preset); }
+int inside_ace_deviation(void) { return ace_deviation(&ace); }
+unsigned inside_ace_rounds(void) { return ace.rounds; }
+unsigned inside_ace_changes(void) { return ace.changes; }
 void inside_tuner_interrupt(void) {
-    preset_apply(PRESET_THROUGHPUT, NULL);
+    preset_apply(PRESET_THROUGHPUT);
     store_relaxed(&tuner_holder, 1);
 }
+void inside_rest(void) { hook_rests(); }

@@ -51,26 +51,28 @@ struct inside_option inside_option_at(unsigned option);
 extern const unsigned inside_tunables;
 struct inside_option inside_tunable_at(unsigned tunable);
 
-/* learn/ace.h: one controller. Rules are of `players` policies; `misses` are of one class so far, of the others 0. */
+/* learn/ace.h: one controller of the presets that may be in use, the first of them at the start. A fault costs `fault`
+ * nanoseconds a slot, a purge an eighth of that. Programs have no purger. */
 struct inside_ace_rule {
     uint64_t slots, percent, decay_ns;
 };
-struct inside_ace_player {
-    int elo, deviation;
-    unsigned matches;
+struct inside_ace_cost {
+    double all, in_use;   /* of a preset, and of whatever was in use, in nanoseconds */
+    double most, squares; /* that two presets differed by in a round; the sum of the squares of that */
 };
-void inside_ace_start(unsigned players, const struct inside_ace_rule *rules, uint64_t slot_second, uint64_t fault,
-                      int plays);
-unsigned inside_ace_turn(uint64_t now_ns, uint64_t active, uint64_t slow_ns, uint64_t allocations, unsigned class_id,
-                         unsigned misses);
-struct inside_ace_player inside_ace_seen(unsigned player);
-void inside_ace_rest(void);
-unsigned inside_ace_in_use(void);
-unsigned inside_ace_best(void);
-unsigned inside_ace_switches(void);
-uint64_t inside_ace_spent_ns(void);
-/* learn/tuner.h: this process is a child that was forked while its parent applied a preset to try it. */
+void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, double slot_second, double fault,
+                      uint64_t dice);
+/* A look, and a turn if one is due. `own_ns` of the process's time since the last turn, of what passed. Returns the
+ * preset in use. */
+unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns);
+struct inside_ace_cost inside_ace_charged(unsigned preset);
+int inside_ace_elo(unsigned preset);
+int inside_ace_deviation(void);
+unsigned inside_ace_rounds(void);
+unsigned inside_ace_changes(void);
+/* learn/tuner.h: this process is a child that was forked while its parent applied another preset; the program rests. */
 void inside_tuner_interrupt(void);
+void inside_rest(void);
 
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);

@@ -250,7 +250,7 @@ TEST(Options, TheHelpIsWrappedAndHasEveryOption) {
         EXPECT_NE(outcome.err.find(std::string("\n  HAKMEM_") + inside_option_at(i).name + ": "), std::string::npos);
     for (auto &line : lines_of(outcome.err))
         EXPECT_LE(line.size(), 100u) << line;
-    EXPECT_NE(outcome.err.find("|producer-consumer; default balanced\n      named values of"), std::string::npos);
+    EXPECT_NE(outcome.err.find("|throughput; default balanced\n      named values of"), std::string::npos);
     EXPECT_LT(outcome.err.find("HAKMEM_STATS:"), outcome.err.find("HAKMEM_REGION_BYTES:")) << "by use";
 }
 

@@ -1,8 +1,8 @@
 //! What ACE found (src/learn/tuner.h): its ratings of presets.
 // SPDX-License-Identifier: MIT
 
-use super::layout::word;
-use super::model::{Ace, Rated};
+use super::layout::{word, Field};
+use super::model::{Ace, Rated, Saved};
 use super::reader::Reader;
 use super::rows;
 use anyhow::Result;
@@ -27,10 +27,9 @@ impl Reader {
         let rated = |(preset, name): (usize, &String)| Rated {
             name: name.clone(),
             rating: facts.elo.element(&seen, preset, 4) as i32 as i64,
-            deviation: facts.deviation.element(&seen, preset, 4) as i32 as i64,
-            matches: facts.matches.element(&seen, preset, 4),
-            kept_us: facts.kept_us.element(&seen, preset, 4),
+            cost_us: facts.cost_us.element(&seen, preset, 4),
         };
+        let saved = |cpu: &Field, kept: &Field| Saved { cpu_ns: cpu.of(&seen) as i64, mib_ms: kept.of(&seen) as i64 };
         Ok(Some(Ace {
             preset: name(facts.in_use.of(&seen)),
             best: name(facts.best.of(&seen)),
@@ -38,29 +37,51 @@ impl Reader {
             switches: facts.switches.of(&seen),
             changes: facts.changes.of(&seen),
             ms: facts.ns.of(&seen) / NS_IN_MS,
-            saved_ms: facts.saved_ns.of(&seen) as i64 / NS_IN_MS as i64,
-            spent_ms: facts.spent_ns.of(&seen) / NS_IN_MS,
+            saved: saved(&facts.saved_cpu, &facts.saved_kept),
+            within: saved(&facts.within_cpu, &facts.within_kept),
+            possible: saved(&facts.possible_cpu, &facts.possible_kept),
+            deviation: facts.deviation.of(&seen) as i64,
             presets: names.iter().enumerate().map(rated).collect(),
         }))
     }
 }
 
+/// "1.23"; three digits where there is little.
+fn seconds(value: f64) -> String {
+    if value.abs() < 0.1 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
 impl Ace {
-    /// "preset bursty 1612, then balanced 1502, lean 1433; saved 12 ms in a second, trying others cost 0.1 ms"
+    /// "preset bursty; saved 0.24 s (0.20 to 0.28) of CPU time and -0.10 GiB x s (-0.12 to -0.08) in 12 s, bursty from
+    /// the start 0.30 s and -0.14; ratings (within 60) bursty 1612, balanced 1502, lean 1433"
     pub fn line(&self) -> String {
-        let mut others: Vec<&Rated> = self.presets.iter().filter(|rated| rated.name != self.preset).collect();
-        others.sort_by_key(|rated| -rated.rating);
-        let rating = self.presets.iter().find(|rated| rated.name == self.preset).map_or(0, |rated| rated.rating);
-        let better = if self.best == self.preset { String::new() } else { format!(" ({} is rated better)", self.best) };
-        let others: Vec<String> = others.iter().map(|rated| format!("{} {}", rated.name, rated.rating)).collect();
-        let a_second = |ms: f64| format!("{:.1} ms", ms * 1000.0 / self.ms.max(1) as f64);
+        let mut all: Vec<&Rated> = self.presets.iter().collect();
+        all.sort_by_key(|rated| -rated.rating);
+        let ratings: Vec<String> = all.iter().map(|rated| format!("{} {}", rated.name, rated.rating)).collect();
+        let cpu = |saved: Saved| saved.cpu_ns as f64 / 1e9;
+        let area = |saved: Saved| saved.mib_ms as f64 / 1024e3;
+        let interval = |value: f64, within: f64| {
+            format!("({} to {})", seconds(value - within), seconds(value + within))
+            // 19 in 20 times
+        };
         format!(
-            "preset {} {rating}{better}, then {}; {} {} in a second, trying others cost {}",
+            "preset {}; saved {} s {} of CPU time and {} GiB x s {} in {:.0} s, {} from the start {} s and {}; ratings \
+             (within {}) {}",
             self.preset,
-            others.join(", "),
-            if self.saved_ms < 0 { "lost" } else { "saved" },
-            a_second(self.saved_ms.unsigned_abs() as f64),
-            a_second(self.spent_ms as f64)
+            seconds(cpu(self.saved)),
+            interval(cpu(self.saved), cpu(self.within)),
+            seconds(area(self.saved)),
+            interval(area(self.saved), area(self.within)),
+            self.ms as f64 / 1e3,
+            self.best,
+            seconds(cpu(self.possible)),
+            seconds(area(self.possible)),
+            self.deviation,
+            ratings.join(", ")
         )
     }
 }
@@ -71,26 +92,25 @@ mod tests {
 
     #[test]
     fn a_line() {
-        let rated = |name: &str, rating| Rated { name: name.into(), rating, deviation: 60, matches: 3, kept_us: 0 };
-        let mut ace = Ace {
+        let rated = |name: &str, rating| Rated { name: name.into(), rating, cost_us: 0 };
+        let saved = |cpu_ms: i64, mib_ms| Saved { cpu_ns: cpu_ms * 1_000_000, mib_ms };
+        let ace = Ace {
             preset: "bursty".into(),
             best: "bursty".into(),
             rounds: 10,
             switches: 1,
             changes: 0,
-            ms: 2000,
-            saved_ms: 24,
-            spent_ms: 1,
+            ms: 12_000,
+            saved: saved(240, -102_400),
+            within: saved(40, 20_480),
+            possible: saved(300, -143_360),
+            deviation: 60,
             presets: vec![rated("lean", 1433), rated("bursty", 1612), rated("balanced", 1502)],
         };
-        let tail = "1612, then balanced 1502, lean 1433; saved 12.0 ms in a second, trying others cost 0.5 ms";
-        assert_eq!(ace.line(), format!("preset bursty {tail}"));
-        ace.preset = "lean".into();
-        ace.saved_ms = -2;
         assert_eq!(
             ace.line(),
-            "preset lean 1433 (bursty is rated better), then bursty 1612, balanced 1502; lost 1.0 ms in a second, \
-             trying others cost 0.5 ms"
+            "preset bursty; saved 0.24 s (0.20 to 0.28) of CPU time and -0.10 GiB x s (-0.12 to -0.080) in 12 s, \
+             bursty from the start 0.30 s and -0.14; ratings (within 60) bursty 1612, balanced 1502, lean 1433"
         );
     }
 }

@@ -324,10 +324,11 @@ facts! {
         numbers: rounds = "tuner_seen.rounds" upto 4, in_use = "tuner_seen.in_use" upto 4,
             best = "tuner_seen.best" upto 4,
             switches = "tuner_seen.switches" upto 4, changes = "tuner_seen.changes" upto 4, ns = "tuner_seen.ns" upto 8,
-            saved_ns = "tuner_seen.saved_ns" upto 8, spent_ns = "tuner_seen.spent_ns" upto 8;
-        arrays: elo = "tuner_seen.elo" of 4, deviation = "tuner_seen.deviation" of 4,
-            matches = "tuner_seen.matches" of 4,
-            kept_us = "tuner_seen.kept_us" of 4;
+            deviation = "tuner_seen.deviation" upto 4,
+            saved_cpu = "tuner_seen.saved.cpu_ns" upto 8, saved_kept = "tuner_seen.saved.kept" upto 8,
+            within_cpu = "tuner_seen.within.cpu_ns" upto 8, within_kept = "tuner_seen.within.kept" upto 8,
+            possible_cpu = "tuner_seen.possible.cpu_ns" upto 8, possible_kept = "tuner_seen.possible.kept" upto 8;
+        arrays: elo = "tuner_seen.elo" of 4, cost_us = "tuner_seen.cost_us" of 4;
         constants: seen_size = "sizeof tuner_seen" in 1..=4096, presets = "PRESET_COUNT" in 1..=64;
     }
 }

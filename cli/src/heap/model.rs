@@ -47,26 +47,41 @@ fn slot_bytes_of_old_files() -> u64 {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Ace {
     pub preset: String,
-    /// Another one with ACE=observe, which does not use it.
+    /// The one that would have cost least since the start.
     pub best: String,
     pub rounds: u64,
     pub switches: u64,
     pub changes: u64,
     pub ms: u64,
-    /// Against the first preset.
-    pub saved_ms: i64,
-    pub spent_ms: u64,
+    /// Against the first preset; with ACE=observe, what would have been saved.
+    #[serde(default)]
+    pub saved: Saved,
+    /// Give or take that, in 19 of 20 cases.
+    #[serde(default)]
+    pub within: Saved,
+    /// By `best` from the start on.
+    #[serde(default)]
+    pub possible: Saved,
+    /// Of ratings.
+    #[serde(default)]
+    pub deviation: i64,
     pub presets: Vec<Rated>,
+}
+
+/// CPU time, and memory that did not stay, over time: negative where more stayed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    pub cpu_ns: i64,
+    pub mib_ms: i64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rated {
     pub name: String,
     pub rating: i64,
-    pub deviation: i64,
-    pub matches: u64,
-    /// What the free memory that it would keep costs in a second: the price of GOAL, purges and faults.
-    pub kept_us: u64,
+    /// What it would cost in a second: purges, faults, and the memory that it keeps, at the price of GOAL.
+    #[serde(default)]
+    pub cost_us: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

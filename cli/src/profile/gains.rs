@@ -1,7 +1,7 @@
 //! `set` lines of a policy file (docs/sites.md), each with the figures that justify it.
 //!
-//!  1. Where ACE (docs/ace.md) settled on a policy, and that saved at least 1 % of the time, the file sets what the
-//!     policy has set.
+//!  1. Where ACE (docs/ace.md) settled on a preset, and that saves at least 1 % of the time, the file sets what the
+//!     preset has set.
 //!  2. Where misses of a class of up to 1 KiB bring no more blocks than carve_bytes cuts, and four times as many would
 //!     save at least 4 % of the CPU time, the class cuts 16 KiB. Reused slabs bring as many blocks by chance, but take
 //!     more time for each miss.
@@ -14,10 +14,9 @@ use crate::heap::{Ace, Class, OptionValue, Snapshot, Tier};
 use hakmem_base::say;
 
 /// What presets set (src/learn/presets.h).
-const OF_PRESETS: [&str; 6] =
-    ["RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS", "loan_from_frees", "carve_bytes", "reuse_frees"];
-/// At least that part of the time, in percent, is to be saved.
-const PRESET_PERCENT: i64 = 1;
+const OF_PRESETS: [&str; 4] = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
+/// At least so much of a second is to be saved.
+const PRESET_US: u64 = 10_000;
 const CARVE_PERCENT: f64 = 4.0;
 const CARVE_BYTES: u64 = 16 << 10;
 /// The system counts CPU time in steps of 10 ms.
@@ -73,23 +72,26 @@ fn value_for(text: &str, block_bytes: u64) -> Option<u64> {
 fn changed(setting: &OptionValue) -> Vec<String> {
     let mut parts = setting.value.split(',');
     let all = parts.next().unwrap_or_default();
-    let is_changed = parse_number(all) != parse_number(&setting.default);
+    let is_changed = match (parse_number(all), parse_number(&setting.default)) {
+        (None, None) => all != setting.default,
+        (value, default) => value != default,
+    };
     let one = is_changed.then(|| format!("{}={}", setting.name, all.replace(' ', "")));
     let of_classes = parts.filter_map(|part| part.split_once(':'));
     one.into_iter().chain(of_classes.map(|(bytes, value)| format!("{}:{bytes}={value}", setting.name))).collect()
 }
 
 fn of_preset(ace: &Ace, settings: &[&OptionValue]) -> Vec<String> {
-    let gain = ace.saved_ms - ace.spent_ms as i64;
-    if ace.preset != ace.best || gain * 100 < ace.ms as i64 * PRESET_PERCENT || gain <= 0 {
+    let cost_of = |name: &str| ace.presets.iter().find(|rated| rated.name == name).map_or(0, |rated| rated.cost_us);
+    let (used, first) = (cost_of(&ace.preset), ace.presets.first().map_or(0, |rated| rated.cost_us));
+    if ace.preset != ace.best || first.saturating_sub(used) < PRESET_US {
         return Vec::new();
     }
     let why = format!(
-        "preset {}: saved {} ms of CPU time and memory at GOAL's price in {:.1} s, trying others cost {} ms",
+        "preset {}: costs {} ms in a second instead of {}, CPU time and memory at GOAL's price",
         ace.preset,
-        ace.saved_ms,
-        ace.ms as f64 / 1000.0,
-        ace.spent_ms
+        used / 1000,
+        first / 1000
     );
     let of_presets = settings.iter().filter(|setting| OF_PRESETS.contains(&setting.name.as_str()));
     of_presets.flat_map(|setting| changed(setting)).map(|setting| format!("set {setting} # {why}")).collect()
@@ -119,7 +121,7 @@ fn of_class(class: &Class, before: Option<&Class>, cut: u64, cpu: f64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::Target;
+    use crate::heap::{Rated, Target};
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
@@ -130,25 +132,25 @@ mod tests {
 
     #[test]
     fn a_preset_that_saves_is_written_as_it_was_set() {
-        let mut ace = Ace { preset: "adapted".into(), best: "adapted".into(), ..Ace::default() };
-        (ace.ms, ace.saved_ms, ace.spent_ms) = (2000, 60, 5);
+        let rated = |name: &str, cost_us| Rated { name: name.into(), rating: 1500, cost_us };
+        let mut ace = Ace { preset: "bursty".into(), best: "bursty".into(), ..Ace::default() };
+        ace.presets = vec![rated("balanced", 30_000), rated("bursty", 2_000)];
         let all = [
             setting("RETAIN_BYTES", "32 MiB", "1 MiB"),
             setting("RETAIN_PERCENT", "10", "10"),
-            setting("PURGE", "never", "auto"),
-            setting("carve_bytes", "4096,64:16384,512:16384", "4096"),
+            setting("PURGE", "lazy", "auto"),
+            setting("carve_bytes", "4096,64:16384", "4096"),
         ];
         let all: Vec<&OptionValue> = all.iter().collect();
         let set = |ace: &Ace| {
             let lines = of_preset(ace, &all);
             lines.iter().map(|line| line.split(" # ").next().unwrap().to_string()).collect::<Vec<_>>()
         };
-        let lines = ["set RETAIN_BYTES=32MiB", "set carve_bytes:64=16384", "set carve_bytes:512=16384"];
-        assert_eq!(set(&ace), lines);
-        assert!(of_preset(&ace, &all)[0].contains("saved 60 ms of CPU time and memory at GOAL's price in 2.0 s"));
-        ace.spent_ms = 41;
+        assert_eq!(set(&ace), ["set RETAIN_BYTES=32MiB", "set PURGE=lazy"]);
+        assert!(of_preset(&ace, &all)[0].contains("costs 2 ms in a second instead of 30"));
+        ace.presets[1].cost_us = 20_001;
         assert!(set(&ace).is_empty(), "less than 1 %");
-        (ace.spent_ms, ace.best) = (5, "lean".into());
+        (ace.presets[1].cost_us, ace.best) = (2_000, "lean".into());
         assert!(set(&ace).is_empty(), "another one is better");
     }
 
