@@ -26,7 +26,7 @@ for log in "$SCRATCH"/build/peers/log/*; do
   [[ $(cat "$log") == "$crate has the checksum $(printf %064d 7), and not that of bench/peers/crates.sha256" ]] ||
     fail "$name: $(cat "$log")"
 done
-(($(wc -l <"$ROOT/bench/peers/crates.sha256") == $(grep -o 'crate:[a-z0-9-]*=[0-9.]*' "$ROOT/bench/peers/build.sh" |
+(($(wc -l <"$ROOT/bench/peers/crates.sha256") == $(grep -o 'crate:[a-z0-9_-]*=[0-9.]*' "$ROOT/bench/peers/build.sh" |
   sort -u | wc -l))) ||
   fail "crates.sha256 does not name each crate"
 echo "other crates by the same names are refused"

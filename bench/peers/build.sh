@@ -18,7 +18,8 @@ SCUDO=libclang_rt.scudo_standalone-$(uname -m).so
 
 # The peers, one on each line. A version - means that of the Debian package; of several packages, the first that
 # exists. Google's tcmalloc has no versions: the date is that of the crate's copy. hardened_malloc's version is the
-# crate's.
+# crate's. Two forks of mimalloc have the version of what they were forked from: mimalloc-bun is the one of the runtime
+# Bun, in a copy without its later scavenger; mimalloc-pprof took over that scavenger and its purging of holes.
 # NAME           VERSION         TAG      PACKAGES                                     LIBRARIES
 TABLE="
 mimalloc3        3.6.1           fast     crate:rustfs-mimalloc-sys=0.7.3              libmimalloc3.so
@@ -29,6 +30,8 @@ jemalloc         5.3.1           fast     crate:tikv-jemalloc-sys=0.7.1         
 tcmalloc         2025-06-16      fast     crate:libtcmalloc-sys=0.1.14                 libtcmalloc.so
 rpmalloc         1.4.3           fast     crate:rpmalloc-sys=0.2.3                     librpmalloc.so
 rpmalloc2        -               fast     debian:librpmalloc1                          librpmalloc.so.1
+mimalloc-bun     3.3.2           fast     crate:bun_mimalloc_sys=0.1.1                 libmimalloc-bun.so
+mimalloc-pprof   3.5.0           fast     crate:mimalloc-pprof=1.1.1                   libmimalloc-pprof.so
 hardened         16.0.2026071503 hardened crate:hardened-malloc-sys=16.0.2026071503    libhardened.so
 hardened-light   16.0.2026071503 hardened crate:hardened-malloc-sys=16.0.2026071503    libhardened-light.so
 scudo            -               hardened debian:libclang-rt-19-dev,libclang-rt-14-dev $SCUDO
@@ -53,13 +56,30 @@ unusable() {
 
 # ---- recipes: each runs in a subshell, in an empty directory; $SOURCE is the crate, $LIBRARY the file to make ----
 
+# build_mimalloc FILE FLAGS…: from the one file that includes the others; the flags are those of a release.
+build_mimalloc() {
+  cc -O3 -fPIC -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -fno-builtin-malloc -shared -DNDEBUG=1 \
+    -DMI_BUILD_RELEASE -DMI_CMAKE_BUILD_TYPE=release -DMI_MALLOC_OVERRIDE -DMI_SHARED_LIB -DMI_SHARED_LIB_EXPORT \
+    "${@:2}" "$1" -o "$LIBRARY" -lpthread -lrt -latomic
+}
+
 build_mimalloc3() {
-  local flags=(-O3 -fPIC -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -fno-builtin-malloc -shared
-    -DNDEBUG=1 -DMI_BUILD_RELEASE -DMI_CMAKE_BUILD_TYPE=release -DMI_MALLOC_OVERRIDE -DMI_SHARED_LIB
-    -DMI_SHARED_LIB_EXPORT -DMI_GUARDED=0 -DMI_STATS=1 -DMI_PROFILE=1 -DMI_DEFAULT_ALLOW_THP=2
-    -DMI_HAS_UNISTDH=1 -DMI_HAS_EXECINFOH=1)
   local mimalloc=$SOURCE/c_src/mimalloc
-  cc "${flags[@]}" -I"$mimalloc/include" "$mimalloc/src/static.c" -o "$LIBRARY" -lpthread -lrt -latomic
+  build_mimalloc "$mimalloc/src/static.c" -I"$mimalloc/include" -DMI_GUARDED=0 -DMI_STATS=1 -DMI_PROFILE=1 \
+    -DMI_DEFAULT_ALLOW_THP=2 -DMI_HAS_UNISTDH=1 -DMI_HAS_EXECINFOH=1
+}
+
+# As the runtime is built, except that what a library loaded by others does at the end of a process is left in.
+build_mimalloc-bun() {
+  local mimalloc=$SOURCE/csrc/mimalloc
+  build_mimalloc "$mimalloc/src/static.c" -I"$mimalloc/include" -D_GNU_SOURCE -DMI_NO_SET_VMA_NAME=1 \
+    -DMI_DEFAULT_ALLOW_THP=0
+}
+
+# The crate's default: nothing that observes is built in.
+build_mimalloc-pprof() {
+  build_mimalloc "$SOURCE/vendor/mimalloc-pprof-amalgamated.c" -I"$SOURCE/vendor" -DMI_PPROF=0 -DMI_MEMEVT=0 \
+    -DMI_DIAGNOSTICS=0 -DMI_DHAT=0 -DMI_OWNER_GATE=0
 }
 
 build_mimalloc2() {
@@ -191,7 +211,7 @@ make_peer() {
 
 # Prints everything that the libraries depend on.
 recipe() {
-  declare -f "make_${3%%:*}" "build_$1" "build_${1%-*}" || true # a variant's recipe calls that of its first part
+  declare -f "make_${3%%:*}" "build_$1" "build_${1%%[0-9-]*}" || true # a variant's recipe calls that of its first part
   printf '%s\n' "$@" "$COMPILERS"
 }
 
@@ -207,10 +227,12 @@ probe() {
   return "$status"
 }
 
-# list NAME VERSION TAG LIBRARIES: prints the peer in the form that `hakmem compare` reads.
+# list NAME VERSION TAG LIBRARIES: prints the peer in the form that `hakmem compare` reads; it was taken when it was
+# built.
 list() {
   local libraries=${4//,/\", \"$1/}
-  printf '\n[[allocator]]\nname = "%s"\nversion = "%s"\nlibraries = ["%s/%s"]\n' "$1" "$2" "$1" "$libraries"
+  printf '\n[[allocator]]\nname = "%s"\nversion = "%s"\ntaken = "%s"\nlibraries = ["%s/%s"]\n' \
+    "$1" "$2" "$(date -u -r "$PEERS/$1/stamp" +%F)" "$1" "$libraries"
   if [[ -n ${ENVIRONMENT[$1]:-} ]]; then
     printf 'environment = { %s = "%s" }\n' "${ENVIRONMENT[$1]%%=*}" "${ENVIRONMENT[$1]#*=}"
   fi

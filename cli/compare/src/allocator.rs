@@ -41,6 +41,9 @@ struct Peer {
     name: String,
     #[serde(default)]
     version: String,
+    /// The day on which it was obtained.
+    #[serde(default)]
+    taken: Option<String>,
     libraries: Vec<PathBuf>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -128,7 +131,7 @@ impl Found {
             match peer.libraries.iter().map(place).collect::<Result<Vec<_>>>() {
                 Ok(libraries) if !libraries.is_empty() => self.add(Allocator {
                     name: peer.name,
-                    version: peer.version,
+                    version: peer.version + &peer.taken.map_or(String::new(), |day| format!(", taken {day}")),
                     libraries,
                     environment: peer.environment,
                     tags: peer.tags,
@@ -265,15 +268,17 @@ mod tests {
         for name in ["libhakmem.so", "liba.so.1.2", "libb.so"] {
             fs::write(path(name), "").unwrap();
         }
-        let peers = "[[allocator]]\nname = \"peer\"\nversion = \"3\"\nlibraries = [\"libb.so\", \"liba.so.1.2\"]\n\
-            environment = { X = \"1\" }\n[[allocator]]\nname = \"gone\"\nlibraries = [\"libgone.so\"]\n";
+        let peers = "[[allocator]]\nname = \"peer\"\nversion = \"3\"\ntaken = \"2026-11-26\"\n\
+            libraries = [\"libb.so\", \"liba.so.1.2\"]\nenvironment = { X = \"1\" }\n\
+            [[allocator]]\nname = \"gone\"\nlibraries = [\"libgone.so\"]\n";
         fs::write(path("peers.toml"), peers).unwrap();
         let with = format!("mine={}", path("liba.so.1.2").display());
         let sources = Sources { hakmem: Some(path("libhakmem.so")), peers: Some(path("peers.toml")), with: vec![with] };
         let mut found = find(&sources).unwrap();
         found.find_versions();
         assert_eq!(names(&found)[..4], [SYSTEM, HAKMEM, "mine", "peer"]);
-        assert_eq!((found.allocators[2].version.as_str(), found.allocators[3].version.as_str()), ("1.2", "3"));
+        let versions = (found.allocators[2].version.as_str(), found.allocators[3].version.as_str());
+        assert_eq!(versions, ("1.2", "3, taken 2026-11-26"));
         assert_eq!((found.allocators[3].libraries.len(), &found.allocators[3].environment["X"][..]), (2, "1"));
         assert!(found.missing.iter().any(|missing| missing.name == "gone" && missing.reason.contains("libgone.so")));
 

@@ -314,7 +314,7 @@ fn list(found: &Found, specs: &[Spec]) -> String {
     let mut text = String::new();
     for one in &found.allocators {
         let version = if one.version.is_empty() { "-" } else { &one.version };
-        let _ = writeln!(text, "{:18} {version:20} {}", one.name, one.libraries.join(":"));
+        let _ = writeln!(text, "{:18} {version:40} {}", one.name, one.libraries.join(":"));
     }
     for missing in &found.missing {
         let _ = writeln!(text, "{:18} not found: {}", missing.name, missing.reason);

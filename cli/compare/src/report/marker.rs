@@ -24,10 +24,11 @@ const CROSS: &str = "M-5 -2.6L-2.6 -5L0 -2.4L2.6 -5L5 -2.6L2.4 0L5 2.6L2.6 5L0 2
 const STAR: &str = "M0 -5.8L1.5 -1.9L5.6 -1.8L2.4 0.8L3.5 4.8L0 2.5L-3.5 4.8L-2.4 0.8L-5.6 -1.8L-1.5 -1.9z";
 
 /// (names, light, dark, shape): the first name is filled, the others hollow.
-const FAMILIES: [(&[&str], &str, &str, &str); 10] = [
+const FAMILIES: [(&[&str], &str, &str, &str); 11] = [
     (&["hakmem"], "#0b57d0", "#6aa9ff", CIRCLE),
     (&["system", "glibc"], "#56606e", "#b3bcc8", SQUARE),
     (&["mimalloc3", "mimalloc2", "mimalloc2-debian", "mimalloc"], "#b84a00", "#ff9f5f", UP),
+    (&["mimalloc-pprof", "mimalloc-bun"], "#8f2d00", "#ffc19a", SQUARE),
     (&["jemalloc", "jemalloc-debian"], "#00735c", "#3ccfa4", DIAMOND),
     (&["tcmalloc", "gperftools"], "#a3328a", "#f090d6", DOWN),
     (&["snmalloc", "snmalloc-checks"], "#856200", "#e3bd45", PLUS),
