@@ -5,6 +5,13 @@ set(development ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
 install(TARGETS hakmem hakmem_static EXPORT hakmemTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+# One path on every architecture, for what a Dockerfile names: where the libraries lie elsewhere, a link in lib.
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" AND NOT CMAKE_INSTALL_LIBDIR STREQUAL lib)
+  file(RELATIVE_PATH library /lib "/${CMAKE_INSTALL_LIBDIR}/libhakmem.so.0")
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/link)
+  file(CREATE_LINK ${library} ${PROJECT_BINARY_DIR}/link/libhakmem.so SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/link/libhakmem.so DESTINATION lib COMPONENT runtime)
+endif()
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hakmem COMPONENT runtime)
 
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development

@@ -3,6 +3,7 @@
 set(HAKMEM_MAINTAINER "HAKMEM <hakmem@localhost.localdomain>" CACHE STRING "who maintains the packages")
 set(CPACK_PACKAGE_NAME hakmem)
 set(CPACK_PACKAGE_VENDOR "The HAKMEM authors")
+set(CPACK_PACKAGE_HOMEPAGE_URL "${PROJECT_HOMEPAGE_URL}")
 set(CPACK_PACKAGE_CONTACT "${HAKMEM_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_COMPONENTS_ALL runtime development tools)

@@ -37,10 +37,13 @@ cmake_consumers() {
 }
 
 pkg_config_consumers() {
-  local flags libs static
+  local flags libs static directory
   PKG_CONFIG_PATH=$(dirname "$(find "$SCRATCH/prefix" -name hakmem.pc)")
   export PKG_CONFIG_PATH
-  [[ $(pkg-config --variable=prefix hakmem) == "$SCRATCH/prefix" ]] || fail "hakmem.pc names no absolute prefix"
+  for directory in prefix: libdir:/lib includedir:/include; do
+    [[ $(pkg-config --variable="${directory%:*}" hakmem) == "$SCRATCH/prefix${directory#*:}" ]] ||
+      fail "hakmem.pc has another ${directory%:*}"
+  done
   read -ra flags < <(pkg-config --cflags hakmem)
   read -ra libs < <(pkg-config --libs hakmem)
   read -ra static < <(pkg-config --static --libs hakmem)
@@ -100,6 +103,28 @@ embedding() {
   works "$SCRATCH/embedded" static
 }
 
+# The library's path is the same on every architecture, and with directories that are absolute, as Nix has them, all is
+# there and in hakmem.pc. Nothing is built again: the libraries are put where CMake will look for them.
+paths() {
+  local tree=$SCRATCH/paths lib=lib/of-this-machine
+  cmake -S "$SOURCE" -B "$tree/build" -DHAKMEM_COMMAND=none -DCMAKE_INSTALL_PREFIX=/usr \
+    "-DCMAKE_INSTALL_LIBDIR=$lib" >/dev/null
+  cp -P "$BUILD"/libhakmem.* "$tree/build"
+  DESTDIR=$tree cmake --install "$tree/build" >/dev/null
+  cmp "$tree/usr/lib/libhakmem.so" "$BUILD/libhakmem.so" || fail "there is no /usr/lib/libhakmem.so"
+  grep -x "libdir=/usr/$lib" "$tree/usr/$lib/pkgconfig/hakmem.pc" >/dev/null || fail "hakmem.pc has another libdir"
+  cmake -S "$SOURCE" -B "$tree/build" "-DCMAKE_INSTALL_PREFIX=$tree/out" "-DCMAKE_INSTALL_LIBDIR=$tree/lib" \
+    "-DCMAKE_INSTALL_INCLUDEDIR=$tree/dev/include" >/dev/null
+  cmake --install "$tree/build" >/dev/null
+  [[ ! -e $tree/out/lib ]] || fail "something is in lib, which another directory stands for"
+  (
+    PKG_CONFIG_PATH=$tree/lib/pkgconfig
+    export PKG_CONFIG_PATH
+    [[ $(pkg-config --cflags --libs-only-L hakmem | xargs) == "-I$tree/dev/include -L$tree/lib" ]] ||
+      fail "hakmem.pc with absolute directories: $(cat "$tree/lib/pkgconfig/hakmem.pc")"
+  )
+}
+
 # lld links the shared library, too: of the objects that the archive has, which CMake finds out.
 linked_by_lld() {
   cmake -S "$SOURCE" -B "$SCRATCH/lld" -G Ninja -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld >/dev/null
@@ -124,6 +149,7 @@ for library in libhakmem.so libhakmem.a; do
     fail "$library depends on where it is built"
 done
 pkg_config_consumers
+paths
 embedding
 linked_by_lld
 
