@@ -15,8 +15,10 @@ for crate in "$SCRATCH"/package/*.crate; do
   tar -xf "$crate" -C "$SCRATCH"
 done
 for crate in hakmem hakmem-sys; do
-  grep -x 'authors = \["The HAKMEM authors"\]' "$SCRATCH/$crate"-[0-9]*/Cargo.toml >/dev/null ||
-    fail "$crate does not say who made it"
+  for line in 'authors = ["The HAKMEM authors"]' 'repository = "https://github.com/hakmem/hakmem"' \
+    'homepage = "https://github.com/hakmem/hakmem"'; do
+    grep -xF -- "$line" "$SCRATCH/$crate"-[0-9]*/Cargo.toml >/dev/null || fail "$crate does not say: $line"
+  done
 done
 diff -r ../src "$SCRATCH"/hakmem-sys-*/c/src || fail "other sources than in src/"
 

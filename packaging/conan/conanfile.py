@@ -13,6 +13,8 @@ class Hakmem(ConanFile):
     name = "hakmem"
     description = "malloc that is fast, small and checked"
     license = "MIT"
+    author = "The HAKMEM authors"
+    url = homepage = "https://github.com/hakmem/hakmem"
     topics = ("malloc", "allocator")
     package_type = "library"
     settings = "os", "compiler", "build_type", "arch"

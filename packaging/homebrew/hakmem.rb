@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 class Hakmem < Formula
   desc "Fast, small and checked malloc that can say where every byte is"
-  homepage "https://docs.rs/hakmem"
+  homepage "https://github.com/hakmem/hakmem"
   url "file://#{__dir__}/hakmem-@VERSION@.tar.gz"
   sha256 "@SHA256@"
   license "MIT"

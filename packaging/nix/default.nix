@@ -21,6 +21,7 @@ pkgs.stdenv.mkDerivation {
   cmakeFlags = [ "-DHAKMEM_WERROR=OFF" "-DHAKMEM_COMMAND=${command}/bin/hakmem" ];
   meta = {
     description = "malloc that is fast, small and checked";
+    homepage = "https://github.com/hakmem/hakmem";
     license = pkgs.lib.licenses.mit;
     platforms = [ "x86_64-linux" "aarch64-linux" ];
     mainProgram = "hakmem";

@@ -69,7 +69,9 @@ print(hakmem.stats()["rss_bytes"]["live"] - before)
     def test_the_package_says_who_made_it_and_where_its_pages_are(self):
         metadata = importlib.metadata.metadata("hakmem")
         self.assertEqual(metadata["Author"], "The HAKMEM authors")
-        self.assertEqual(metadata.get_all("Project-URL"), ["Documentation, https://docs.rs/hakmem"])
+        urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
+        self.assertEqual(urls.keys(), {"Homepage", "Documentation", "Changelog", "Issues"})
+        self.assertEqual({url for url in urls.values() if not url.startswith("https://github.com/hakmem/hakmem")}, set())
 
     def test_trim_gives_memory_back(self):
         self.assertGreater(int(self.passes("held = [bytes(1000) for _ in range(20_000)]\ndel "
