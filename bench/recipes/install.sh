@@ -2,13 +2,14 @@
 # What a recipe needs from a registry, into DIRECTORY, once for these words:
 #   install.sh pip DIRECTORY PACKAGE==VERSION…          a virtual environment
 #   install.sh npm DIRECTORY PACKAGE@VERSION…           node_modules, and npm's cache of it
-#   install.sh cargo DIRECTORY SOURCE.rs CRATE=VERSION  release/recipe, which is SOURCE.rs
+#   install.sh cargo DIRECTORY SOURCE.rs CRATE=VERSION FEATURE…
+#                                                       release/recipe, which is SOURCE.rs
 # SPDX-License-Identifier: MIT
 set -eu
 kind=$1 directory=$2
 shift 2
 words="$*"
-[ "$kind" != cargo ] || words="$2 $(cksum <"$1")"
+[ "$kind" != cargo ] || words="$words $(cksum <"$1")"
 stamp=$directory/installed
 [ "$(cat "$stamp" 2>/dev/null)" = "$words" ] && exit 0
 rm -rf "$directory"
@@ -22,9 +23,13 @@ case $kind in
   cargo)
     mkdir "$directory/src"
     cp "$1" "$directory/src/main.rs"
+    crate=$2
+    shift 2
     {
       printf '[package]\nname = "recipe"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n[dependencies]\n'
-      printf '%s = "=%s"\n' "${2%%=*}" "${2#*=}"
+      printf '%s = { version = "=%s", features = [' "${crate%%=*}" "${crate#*=}"
+      [ $# = 0 ] || printf '"%s",' "$@"
+      printf '] }\n'
     } >"$directory/Cargo.toml"
     cargo build --quiet --release --manifest-path "$directory/Cargo.toml" --target-dir "$directory"
     ;;
