@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the library as one file to compile: amalgamate.py DIRECTORY makes hakmem.c there, and copies the headers.
+"""Writes the library as one file to compile: amalgamate.py DIRECTORY makes hakmem.c there, and copies the headers and
+what Meson, Bazel and Zig build it with (packaging/single).
 
  1. hakmem.c is every C file of CMakeLists.txt in that order; each header of ours stands where it is first included.
  System
@@ -111,7 +112,10 @@ def main():
     (out / "hakmem.c").write_text(opening + Amalgamation(sources()).text())
     for header in "hakmem.h", "hakmem.hpp":
         shutil.copy(INCLUDE / header, out)
-    print(f"written: {out}/hakmem.c, hakmem.h and hakmem.hpp")
+    for file in (ROOT / "packaging" / "single").iterdir():
+        if file.suffix != ".wrap":
+            (out / file.name).write_text(file.read_text().replace("@VERSION@", version))
+    print(f"written: {out}/hakmem.c, hakmem.h, hakmem.hpp, and builds for Meson, Bazel and Zig")
 
 
 main()

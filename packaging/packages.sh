@@ -3,7 +3,8 @@
 # sources and compiler give the same bytes: times are SOURCE_DATE_EPOCH, or else the time of the last commit.
 #   deb, rpm   library, development files and command, with CPack
 #   tar        the same below one directory, to be unpacked anywhere: the command is static, hakmem.pc finds itself
-#   source     a source package for Debian of the last commit, and what dpkg-buildpackage makes of it: without the command
+#   source     a source package for Debian of the last commit, and what dpkg-buildpackage makes of it, without the
+#              command
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ MAINTAINER="${DEBFULLNAME:-HAKMEM} <${DEBEMAIL:-hakmem@localhost.localdomain}>"
 declare -A LIBDIR=([deb]=lib/$(gcc -print-multiarch) [rpm]=lib64 [tar]=lib) GENERATOR=([deb]=DEB [rpm]=RPM)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+export CCACHE_DISABLE=1 # objects from a cache may name another directory in their debug information
 umask 022
 grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $BUILD/CMakeCache.txt || rm -rf $BUILD # the whole tree has moved
 mkdir -p $BUILD
@@ -33,11 +35,6 @@ with_cpack() {
     -D "CPACK_RELEASE_DATE=$(date -Ru -d "@$SOURCE_DATE_EPOCH")")
 }
 
-# pack DIRECTORY TARBALL: what the directory holds.
-pack() {
-  tar -C "$1" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - . | gzip -9n >"$2"
-}
-
 tarball() {
   local name tree=$BUILD/tree
   name=hakmem-$VERSION-linux-$(uname -m)
@@ -47,7 +44,8 @@ tarball() {
   cmake --install $BUILD --prefix "$PWD/$tree/$name" --strip
   strip -g -D "$tree/$name/lib/libhakmem.a"
   sed -i "s|$PWD/$tree/$name|\${pcfiledir}/../..|" "$tree/$name/lib/pkgconfig/hakmem.pc"
-  pack "$tree" "build/packages/$name.tar.gz"
+  tar -C "$tree" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
+    gzip -9n >"build/packages/$name.tar.gz"
 }
 
 source_package() {
@@ -76,4 +74,6 @@ for kind; do
     *) echo "packages.sh: $kind: deb, rpm, tar or source" && exit 2 ;;
   esac >$BUILD.log 2>&1 || { cat $BUILD.log && exit 1; }
 done
-find build/packages build/packages/source -maxdepth 1 -type f ! -name '*.log' -printf '%P\n' 2>/dev/null | LC_ALL=C sort
+for file in build/packages/*.* build/packages/source/*.*; do
+  [[ ! -f $file || $file == *.log ]] || echo "${file#build/packages/}"
+done

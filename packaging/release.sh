@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The parts of `./hak release VERSION` that need no build:
 #   release.sh check VERSION                 refuses, with one line, what is not ready
-#   release.sh make VERSION DIRECTORY        writes the tarball, the bill of materials, the packages that
-#                                            packages.sh built, the recipes, and the checksums of all
-#   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarball there
+#   release.sh make VERSION DIRECTORY        writes the tarball, the single file with what builds it, the bill of
+#                                            materials, the packages that packages.sh and tests/wheel.sh built, the
+#                                            recipes, and the checksums of all
+#   release.sh single VERSION DIRECTORY      writes the single file alone
+#   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarballs there
 #   release.sh verify VERSION DIRECTORY      checks the signature, and the checksums of all
 # HAKMEM_SIGNING_KEY names the file of an SSH key whose public half packaging/allowed_signers has; make then signs the
 # checksums. Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
@@ -37,23 +39,44 @@ check() {
   [[ $heading != *'not released'* ]] || die "CHANGELOG.md says that $VERSION is not released yet; put the date there"
 }
 
+# The time that everything here has.
+seconds() { echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"; }
+
+# single DIRECTORY: the amalgamation, as a tarball with builds for Meson, Bazel and Zig.
+single() {
+  local scratch
+  scratch=$(mktemp -d)
+  mkdir -p "$1"
+  python3 packaging/amalgamate.py "$scratch/hakmem-single-$VERSION" >/dev/null
+  tar -C "$scratch" --sort=name --mtime="@$(seconds)" --owner=0 --group=0 --numeric-owner --mode=go=rX,u=rwX \
+    -cf - "hakmem-single-$VERSION" | gzip -9n >"$1/hakmem-single-$VERSION.tar.gz"
+  rm -r "$scratch"
+}
+
+# fill FILE TARBALL DIRECTORY
+fill() {
+  sed -e "s/@VERSION@/$VERSION/g" -e "s/@SHA256@/$(sha256sum <"$2" | cut -d ' ' -f 1)/" \
+    -e "s/@SHA512@/$(sha512sum <"$2" | cut -d ' ' -f 1)/" "$1" >"$3/${1##*/}"
+}
+
 recipes() {
-  local tarball=$1/hakmem-$VERSION.tar.gz file
+  local file
   mkdir -p "$1/recipes"
   for file in packaging/aur/PKGBUILD packaging/alpine/APKBUILD packaging/homebrew/hakmem.rb; do
-    sed -e "s/@VERSION@/$VERSION/g" -e "s/@SHA256@/$(sha256sum <"$tarball" | cut -d ' ' -f 1)/" \
-      -e "s/@SHA512@/$(sha512sum <"$tarball" | cut -d ' ' -f 1)/" "$file" >"$1/recipes/${file##*/}"
+    fill "$file" "$1/hakmem-$VERSION.tar.gz" "$1/recipes"
   done
+  fill packaging/single/hakmem.wrap "$1/hakmem-single-$VERSION.tar.gz" "$1/recipes"
 }
 
 make() {
-  local directory=$1 seconds
+  local directory=$1
   mkdir -p "$directory"
-  seconds=$(git log -1 --format=%ct)
   git archive --format=tar --prefix="hakmem-$VERSION/" HEAD | gzip -9n >"$directory/hakmem-$VERSION.tar.gz"
-  python3 packaging/sbom.py "$VERSION" "$(git rev-parse HEAD)" "$seconds" >"$directory/hakmem-$VERSION.spdx.json"
-  find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + \
+  python3 packaging/sbom.py "$VERSION" "$(git rev-parse HEAD)" "$(seconds)" >"$directory/hakmem-$VERSION.spdx.json"
+  find build/packages build/packages/{source,wheel/tagged} -maxdepth 1 -type f \( -name '*.deb' -o -name '*.ddeb' -o \
+    -name '*.rpm' -o -name '*.tar.*' -o -name '*.dsc' -o -name '*.whl' \) -exec cp -t "$directory" {} + \
     2>/dev/null || true
+  single "$directory"
   recipes "$directory"
   rm -f "$directory/SHA256SUMS"
   rm -f "$directory/SHA256SUMS.sig"
@@ -77,7 +100,8 @@ verify() {
 case ${1-} in
   check) check ;;
   make) make "$3" ;;
+  single) single "$3" ;;
   recipes) recipes "$3" ;;
   verify) verify "$3" ;;
-  *) die "usage: release.sh check VERSION | make|recipes|verify VERSION DIRECTORY" ;;
+  *) die "usage: release.sh check VERSION | make|single|recipes|verify VERSION DIRECTORY" ;;
 esac

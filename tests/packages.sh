@@ -20,7 +20,7 @@ reproducible() {
   local copy="$SCRATCH/copy of the sources" package
   mkdir -p "$copy/build"
   (cd "$ROOT" && cp -R CMakeLists.txt LICENSE THIRD_PARTY.md cmake cli docs include packaging src "$copy")
-  SOURCE_DATE_EPOCH=$(git -C "$ROOT" log -1 --format=%ct) HAKMEM_COMMAND=$ROOT/build/hakmem "$copy/packaging/packages.sh" deb tar
+  HAKMEM_COMMAND=$ROOT/build/hakmem "$copy/packaging/packages.sh" deb tar
   for package in "$ROOT"/build/packages/*.deb "$ROOT"/build/packages/*.tar.gz; do
     cmp "$package" "$copy/build/packages/${package##*/}" || fail "${package##*/} depends on where and when it is built"
   done
@@ -62,16 +62,20 @@ in_a_bare_debian() {
   works_there "$ROOT/build/packages/source" libhakmem-dev libhakmem0-dbgsym libhakmem0
 }
 
-# The tarball, unpacked somewhere: programs are compiled with it, and the command needs nothing of the system, not even a
-# libc, which an empty root shows.
+# The tarball, unpacked somewhere: programs are compiled with it, and the command needs nothing of the system, not even
+# a libc, which an empty root shows.
 tarball_works() {
-  local there="$SCRATCH/some where"
+  local there=$SCRATCH/somewhere flags
   mkdir "$there"
   tar -xzf "$ROOT"/build/packages/hakmem-*-linux-*.tar.gz -C "$there" --strip-components=1
-  unshare --user --map-root-user chroot "$there" /bin/hakmem options | grep '^RETAIN_BYTES ' >/dev/null ||
+  unshare --user --map-root-user chroot "$there" /bin/hakmem --version ||
     fail "the command does not run in an empty root"
-  eval "cc '$ROOT/tests/install/consumer.c' -o '$SCRATCH/consumer' $(PKG_CONFIG_PATH=$there/lib/pkgconfig pkg-config --cflags --libs hakmem)"
-  [[ $(LD_LIBRARY_PATH=$there/lib "$SCRATCH/consumer") == 'consumer works' ]] || fail "a program with the tarball does not work"
+  "$there/bin/hakmem" options | grep '^RETAIN_BYTES ' >/dev/null ||
+    fail "the command does not find the library beside it"
+  read -ra flags < <(PKG_CONFIG_PATH=$there/lib/pkgconfig pkg-config --cflags --libs hakmem)
+  cc "$ROOT/tests/install/consumer.c" -o "$SCRATCH/consumer" "${flags[@]}"
+  [[ $(LD_LIBRARY_PATH=$there/lib "$SCRATCH/consumer") == 'consumer works' ]] ||
+    fail "a program with the tarball does not work"
   [[ -f $there/share/man/man1/hakmem.1 && -f $there/share/licenses/hakmem/LICENSE ]] || fail "the tarball lacks files"
 }
 
@@ -84,6 +88,8 @@ rpm_has() {
   done
 }
 
+SOURCE_DATE_EPOCH=$(git -C "$ROOT" log -1 --format=%ct) # once, as a commit may come in between
+export SOURCE_DATE_EPOCH
 "$ROOT/packaging/packages.sh" deb rpm tar source
 without_complaints "$ROOT"/build/packages/*.deb "$ROOT"/build/packages/source/*.changes
 tarball_works

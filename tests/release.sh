@@ -63,6 +63,12 @@ sha256sum --check --quiet SHA256SUMS
 [[ $(wc -l <SHA256SUMS) == $(find . -type f ! -name SHA256SUMS | wc -l) ]] || fail "SHA256SUMS does not name all files"
 tar -tzf "hakmem-$VERSION.tar.gz" | grep -x "hakmem-$VERSION/src/alloc.h" >/dev/null ||
   fail "the tarball has no sources"
+tar -xzf "hakmem-single-$VERSION.tar.gz" -C "$SCRATCH"
+grep -F ".version = \"$VERSION\"" "$SCRATCH/hakmem-single-$VERSION/build.zig.zon" >/dev/null ||
+  fail "the single file is not there"
+sum=$(sha256sum <"hakmem-single-$VERSION.tar.gz" | cut -d ' ' -f 1)
+grep -xF "source_hash = $sum" recipes/hakmem.wrap >/dev/null ||
+  fail "hakmem.wrap has another checksum"
 python3 - "hakmem-$VERSION.spdx.json" <<'END_OF_PYTHON'
 import json, sys
 bill = json.load(open(sys.argv[1]))

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 
-from base import (BUILD, JOBS, LIBRARY, RESULTS, ROOT, Failed, die, ended, figures, number, output, python, run, say,
-                  teed)
+from base import (BUILD, JOBS, LIBRARY, RESULTS, ROOT, TOOL, Failed, die, ended, figures, number, output, python, run,
+                  say, teed)
 from build import WITH_CLANG, WITH_GCC, build_cli, build_library, compile_logged, in_cli
 from fuzz import FUZZERS, fuzz_readers, fuzz_targets
-from packages import candidate, need, present
+from packages import candidate, install_each, need, present
 from stages import TEST_BUILDS, ctest, ctest_in
 
 # ---- proofs ----
@@ -158,8 +158,38 @@ def soak_conditions(*words):
     sys.exit(not good)
 
 
+def soak_packages():
+    """Packages of every format are built and used by what can be installed here; what cannot is named."""
+    need("rust tools", "wheel", "packages")
+    install_each("recipe tools")
+    build_cli("release")
+    tools, tests = BUILD / "package-tools", ROOT / "tests"
+    if not (tools / "bin/conan").exists():
+        ended(run, "python3", "-m", "venv", tools)
+        pip = (tools / "bin/pip", "install", "--quiet", "--disable-pip-version-check")
+        ended(run, *pip, "meson==1.12.1", "ninja==1.13.2", "ziglang==0.17.1")
+        ended(run, *pip, "conan==2.34.0")
+    path = {"PATH": f"{tools}/bin:{os.environ['PATH']}"}
+    good = [
+        ended(lambda: run(tests / "builders.sh", env=path)) == 0,
+        ended(lambda: run(tests / "recipes.sh", env=path)) == 0,
+        ended(run, tests / "packages.sh") == 0,
+        ended(run, tests / "wheel.sh", TOOL, BUILD / "packages/wheel") == 0,
+    ]
+    sys.exit(not all(good))
+
+
+def soak_rehearse(*words):
+    """Readers' first minutes in bare systems, with what a release consists of: build/results/readers.md."""
+    need("rust tools", "wheel", "packages")
+    build_cli("release")
+    run(ROOT / "packaging/packages.sh", "deb", "tar")
+    run(ROOT / "tests/wheel.sh", TOOL, BUILD / "packages/wheel")
+    run(ROOT / "bench/rehearse.sh", *words)
+
+
 SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy,
-         "conditions": soak_conditions}
+         "conditions": soak_conditions, "packages": soak_packages, "rehearse": soak_rehearse}
 
 
 def soak(*words):
@@ -174,8 +204,7 @@ def soak(*words):
     build_cli()
     good = [
         ended(run, "env", "HAK_LINT_NODES=225000", hak, "lint") == 0,
-        ended(run, tests / "packages.sh") == 0,
-        ended(run, tests / "recipes.sh") == 0,
+        ended(run, hak, "soak", "packages") == 0,
         # cargo builds the command, as in `pip install .`
         ended(run, tests / "wheel.sh", "", BUILD / "whole-wheel") == 0,
         ended(run, tests / "machines.sh", BUILD / "machines") == 0,

@@ -93,11 +93,7 @@ def release(*words):
     script = ROOT / "packaging/release.sh"
     run(script, "check", *words)
     or_die("./hak test fails", ROOT / "hak", "test")
-    need("packages")
-    os.environ["HAK_CLI_PROFILE"] = "release"
-    build_cli()
-    or_die("the packages are not good", ROOT / "tests/packages.sh")
-    or_die("the recipes are not good", ROOT / "tests/recipes.sh")
+    or_die("the packages are not good", ROOT / "hak", "soak", "packages")
     run(script, "check", *words)
     run(script, "make", *words, BUILD / "releases" / words[0])
     print(f"build/releases/{words[0]} is complete: tag the commit v{words[0]}, then publish it")
