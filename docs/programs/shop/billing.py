@@ -1,5 +1,4 @@
-"""The customers and the billing of the shop, with a fault: billing.py SOCKET, or billing.py SOCKET LINE… to say a few
-lines."""
+"""The customers and the billing of the shop, with a fault: billing.py SOCKET; with LINE… it says only these lines."""
 # SPDX-License-Identifier: MIT
 import os
 import socket
