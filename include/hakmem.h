@@ -196,7 +196,7 @@ HAK_EXPORT hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_are
  *     hak_arena_release gives the blocks to the process's heap, whose blocks are in dumps.
  *   - Each SuperSlab takes up to two mappings of those that a process may have (vm.max_map_count). Where the system
  *     refuses, one line says so, and the blocks may be in dumps.
- *   - Of memory of the caller's he says himself what dumps have, by madvise.
+ *   - What dumps have of memory that the caller brought, the caller says himself, by madvise.
  * Returns 0; EBUSY if something was allocated there before; EINVAL after bad input, and for memory of the caller's. */
 HAK_EXPORT int hak_arena_no_dump(hak_arena *arena) HAK_NOEXCEPT;
 

@@ -7,11 +7,9 @@ not count. Prints one line for each breach; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
-import sys
 
-from layers import floors
+from layers import floors, report
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def table(tour):
@@ -92,12 +90,5 @@ def breaches(root):
             yield f"{'/'.join(('cli/src', *folder))}: a circle: {chain}"
 
 
-def main():
-    found = list(breaches(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT))
-    for breach in found:
-        print(breach)
-    sys.exit(1 if found else 0)
-
-
 if __name__ == "__main__":
-    main()
+    report(breaches)

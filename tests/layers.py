@@ -100,12 +100,13 @@ def breaches(root):
         yield "src/: a circle: " + ", ".join(f"{a} includes {b}" for a, b in zip(circle, circle[1:] + circle[:1]))
 
 
-def main():
-    found = list(breaches(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT))
+def report(breaches_in):
+    """Prints what `breaches_in` finds in the tree that the command line names, or in this one, and ends the program."""
+    found = list(breaches_in(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT))
     for breach in found:
         print(breach)
     sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":
-    main()
+    report(breaches)

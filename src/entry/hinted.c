@@ -31,23 +31,12 @@ struct sized_block {
 
 void *memalign(size_t alignment, size_t size);
 void *pvalloc(size_t size);
-void *usual_new(size_t size) __asm__("_Znwm");
-void *usual_array(size_t size) __asm__("_Znam");
-void *usual_nothrow(size_t size, const struct nothrow *t) __asm__("_ZnwmRKSt9nothrow_t");
-void *usual_array_nothrow(size_t size, const struct nothrow *t) __asm__("_ZnamRKSt9nothrow_t");
-void *usual_aligned(size_t size, size_t alignment) __asm__("_ZnwmSt11align_val_t");
-void *usual_array_aligned(size_t size, size_t alignment) __asm__("_ZnamSt11align_val_t");
-void *usual_aligned_nothrow(size_t size, size_t alignment,
-                            const struct nothrow *t) __asm__("_ZnwmSt11align_val_tRKSt9nothrow_t");
-void *usual_array_aligned_nothrow(size_t size, size_t alignment,
-                                  const struct nothrow *t) __asm__("_ZnamSt11align_val_tRKSt9nothrow_t");
-
 /* ---- which lane ---- */
 
 static unsigned lane_of_hint(uint8_t hint) { return hint < HINT_NOT_COLD ? HAK_POLICY_COLD : HAK_POLICY_DEFAULT; }
 
-/* Of typehashpointersplit, the default: the upper half of all tokens, or of two (-falloc-token-max=2), is that of types
- * with pointers. */
+/* In the default mode, typehashpointersplit, the upper half of all tokens, or of two (-falloc-token-max=2), is that of
+ * types with pointers. */
 static unsigned lane_of_token(size_t token) {
     return token >> (sizeof token * 8 - 1) || token == 1 ? LANE_POINTERS : HAK_POLICY_DEFAULT;
 }
@@ -61,80 +50,47 @@ static void *new_in(unsigned lane, size_t size, size_t alignment, bool array) {
     return new_is_ours(array, alignment != 0) ? block_in(lane, size, max_size(alignment, 1)) : NULL;
 }
 
-/* The operators, in a lane or as usual. */
-static void *scalar(unsigned lane, size_t n) {
-    void *p = new_in(lane, n, 0, false);
-    return p != NULL ? p : usual_new(n);
-}
-static void *array(unsigned lane, size_t n) {
-    void *p = new_in(lane, n, 0, true);
-    return p != NULL ? p : usual_array(n);
-}
-static void *scalar_nothrow(unsigned lane, size_t n, const struct nothrow *t) {
-    void *p = new_in(lane, n, 0, false);
-    return p != NULL ? p : usual_nothrow(n, t);
-}
-static void *array_nothrow(unsigned lane, size_t n, const struct nothrow *t) {
-    void *p = new_in(lane, n, 0, true);
-    return p != NULL ? p : usual_array_nothrow(n, t);
-}
-static void *aligned(unsigned lane, size_t n, size_t a) {
-    void *p = new_in(lane, n, a, false);
-    return p != NULL ? p : usual_aligned(n, a);
-}
-static void *array_aligned(unsigned lane, size_t n, size_t a) {
-    void *p = new_in(lane, n, a, true);
-    return p != NULL ? p : usual_array_aligned(n, a);
-}
-static void *aligned_nothrow(unsigned lane, size_t n, size_t a, const struct nothrow *t) {
-    void *p = new_in(lane, n, a, false);
-    return p != NULL ? p : usual_aligned_nothrow(n, a, t);
-}
-static void *array_aligned_nothrow(unsigned lane, size_t n, size_t a, const struct nothrow *t) {
-    void *p = new_in(lane, n, a, true);
-    return p != NULL ? p : usual_array_aligned_nothrow(n, a, t);
-}
-
 // clang-format off
-/* ---- hot and cold ---- */
+/* ---- operators: in a lane, else as usual ---- */
 
-CALL(void *, hinted_new, "_Znwm12__hot_cold_t", size_t n, uint8_t h) { return scalar(lane_of_hint(h), n); }
-CALL(void *, hinted_array, "_Znam12__hot_cold_t", size_t n, uint8_t h) { return array(lane_of_hint(h), n); }
-CALL(void *, hinted_nothrow, "_ZnwmRKSt9nothrow_t12__hot_cold_t", size_t n, const struct nothrow *t, uint8_t h) {
-    return scalar_nothrow(lane_of_hint(h), n, t);
-}
-CALL(void *, hinted_array_nothrow, "_ZnamRKSt9nothrow_t12__hot_cold_t", size_t n, const struct nothrow *t, uint8_t h) {
-    return array_nothrow(lane_of_hint(h), n, t);
-}
-CALL(void *, hinted_aligned, "_ZnwmSt11align_val_t12__hot_cold_t", size_t n, size_t a, uint8_t h) {
-    return aligned(lane_of_hint(h), n, a);
-}
-CALL(void *, hinted_array_aligned, "_ZnamSt11align_val_t12__hot_cold_t", size_t n, size_t a, uint8_t h) {
-    return array_aligned(lane_of_hint(h), n, a);
-}
-CALL(void *, hinted_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t12__hot_cold_t", size_t n, size_t a,
-     const struct nothrow *t, uint8_t h) {
-    return aligned_nothrow(lane_of_hint(h), n, a, t);
-}
-CALL(void *, hinted_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t12__hot_cold_t", size_t n, size_t a,
-     const struct nothrow *t, uint8_t h) {
-    return array_aligned_nothrow(lane_of_hint(h), n, a, t);
-}
+#define PLAIN(...) __VA_ARGS__ /* without the parentheses */
+#define OPERATOR(name, symbol, is_array, alignment, parameters, arguments)                                             \
+    void *usual_##name parameters __asm__(symbol);                                                                     \
+    static void *name(unsigned lane, PLAIN parameters) {                                                               \
+        void *p = new_in(lane, n, alignment, is_array);                                                                \
+        return p != NULL ? p : usual_##name arguments;                                                                 \
+    }                                                                                                                  \
+    CALL(void *, hinted_##name, symbol "12__hot_cold_t", PLAIN parameters, uint8_t hint) {                             \
+        return name(lane_of_hint(hint), PLAIN arguments);                                                              \
+    }                                                                                                                  \
+    CALL(void *, token_##name, "__alloc_token_" symbol, PLAIN parameters, size_t token) {                              \
+        return name(lane_of_token(token), PLAIN arguments);                                                            \
+    }
+
+#define NOTHROW const struct nothrow *t
+OPERATOR(one, "_Znwm", false, 0, (size_t n), (n))
+OPERATOR(array, "_Znam", true, 0, (size_t n), (n))
+OPERATOR(one_nothrow, "_ZnwmRKSt9nothrow_t", false, 0, (size_t n, NOTHROW), (n, t))
+OPERATOR(array_nothrow, "_ZnamRKSt9nothrow_t", true, 0, (size_t n, NOTHROW), (n, t))
+OPERATOR(one_aligned, "_ZnwmSt11align_val_t", false, a, (size_t n, size_t a), (n, a))
+OPERATOR(array_aligned, "_ZnamSt11align_val_t", true, a, (size_t n, size_t a), (n, a))
+OPERATOR(one_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", false, a, (size_t n, size_t a, NOTHROW), (n, a, t))
+OPERATOR(array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", true, a, (size_t n, size_t a, NOTHROW), (n, a, t))
 
 /* ---- sizes returned ---- */
 
 static struct sized_block sized(void *p, size_t asked, bool is_aligned) {
     return (struct sized_block){p, new_is_ours(false, is_aligned) ? alloc_usable(p, "__size_returning_new") : asked};
 }
-CALL(struct sized_block, sized_new, "__size_returning_new", size_t n) { return sized(usual_new(n), n, false); }
+CALL(struct sized_block, sized_new, "__size_returning_new", size_t n) { return sized(usual_one(n), n, false); }
 CALL(struct sized_block, sized_aligned, "__size_returning_new_aligned", size_t n, size_t a) {
-    return sized(usual_aligned(n, a), n, true);
+    return sized(usual_one_aligned(n, a), n, true);
 }
 CALL(struct sized_block, sized_hinted, "__size_returning_new_hot_cold", size_t n, uint8_t h) {
-    return sized(hinted_new(n, h), n, false);
+    return sized(hinted_one(n, h), n, false);
 }
 CALL(struct sized_block, sized_aligned_hinted, "__size_returning_new_aligned_hot_cold", size_t n, size_t a, uint8_t h) {
-    return sized(hinted_aligned(n, a, h), n, true);
+    return sized(hinted_one_aligned(n, a, h), n, true);
 }
 
 /* ---- tokens ---- */
@@ -176,28 +132,4 @@ CALL(int, token_posix_memalign, "__alloc_token_posix_memalign", void **result, s
 /* Whole pages, which they share with nothing. */
 CALL(void *, token_valloc, "__alloc_token_valloc", size_t n, size_t token) { return (void)token, valloc(n); }
 CALL(void *, token_pvalloc, "__alloc_token_pvalloc", size_t n, size_t token) { return (void)token, pvalloc(n); }
-
-CALL(void *, token_new, "__alloc_token__Znwm", size_t n, size_t token) { return scalar(lane_of_token(token), n); }
-CALL(void *, token_array, "__alloc_token__Znam", size_t n, size_t token) { return array(lane_of_token(token), n); }
-CALL(void *, token_nothrow, "__alloc_token__ZnwmRKSt9nothrow_t", size_t n, const struct nothrow *t, size_t token) {
-    return scalar_nothrow(lane_of_token(token), n, t);
-}
-CALL(void *, token_array_nothrow, "__alloc_token__ZnamRKSt9nothrow_t", size_t n, const struct nothrow *t,
-     size_t token) {
-    return array_nothrow(lane_of_token(token), n, t);
-}
-CALL(void *, token_aligned, "__alloc_token__ZnwmSt11align_val_t", size_t n, size_t a, size_t token) {
-    return aligned(lane_of_token(token), n, a);
-}
-CALL(void *, token_array_aligned, "__alloc_token__ZnamSt11align_val_t", size_t n, size_t a, size_t token) {
-    return array_aligned(lane_of_token(token), n, a);
-}
-CALL(void *, token_aligned_nothrow, "__alloc_token__ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a,
-     const struct nothrow *t, size_t token) {
-    return aligned_nothrow(lane_of_token(token), n, a, t);
-}
-CALL(void *, token_array_aligned_nothrow, "__alloc_token__ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a,
-     const struct nothrow *t, size_t token) {
-    return array_aligned_nothrow(lane_of_token(token), n, a, t);
-}
 // clang-format on
