@@ -6,15 +6,11 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "presence.h"
+#include "retain_rules.h"
 #include "tunables.h"
 
-/* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half
- * `scaling`, which grows twice, would end with 16 MB LAZY. */
-#define SWING_SHARE 4
 #define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
 #define SWING_SLOTS_FIRST 16 /* 1 MiB, or RETAIN_BYTES if that is less */
-#define SLACK_SHARE 8        /* of the peak, for what does not fit when sizes differ */
-#define FORGET_SHARE 8       /* of the peak, a second */
 #define NEAR_TRIM_MS 1000    /* between two looks for free pages inside slabs near a limit */
 /* So many RETAIN_BYTES of slabs may be noted: with 4 `phases` takes 203 million instructions, with 1 210. */
 #define NOTED_FACTOR 4
@@ -27,9 +23,6 @@
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
 #define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
 #define DECAY_MS 1000         /* between two searches for what has become old */
-/* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
-#define FAR_OVER 4
-#define FAR_OVER_SLOTS 512
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
  * itself, so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */

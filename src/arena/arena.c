@@ -103,8 +103,8 @@ static uint32_t drop_slabs(struct heap *h, size_t superslab) {
     return mask;
 }
 
-/* What was kept out of core dumps is gone before they have the memory again. Of a locked page the system keeps the
- * contents. */
+/* What was kept out of core dumps is gone before they have the memory again. A locked page keeps its contents, so that
+ * is cleared. */
 static void forget_undumped(size_t superslab) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     if (likely(!load_relaxed(&superslab_at(superslab)->undumped)))

@@ -29,7 +29,7 @@ HAK_INLINE double minus_log(double u) {
     return 2 * sum + doublings * 0.693147180559945309;
 }
 
-/* Of a number that is not negative: by Newton's steps, from above. */
+/* The square root of a number that is not negative, by Newton's steps from above. */
 HAK_INLINE double root_of(double x) {
     double root = x > 1 ? x : 1;
     for (double next; (next = (root + x / root) / 2) < root * (1 - 1e-9);)

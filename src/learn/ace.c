@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "learn/ace.h"
 #include "base/logs.h"
+#include "retain_rules.h"
 
 #include <string.h>
 
@@ -10,13 +11,7 @@
 #define REST_NS 1000000000ull      /* then what was kept for swings goes back: retain_rests */
 #define TICK_NS 100000000ull       /* between two looks of the purger */
 #define DT_MAX_NS (60 * SECOND_NS) /* a program that slept is charged for a minute at most */
-/* Of retain.c. */
-#define REST_SLOTS 16 /* the default RETAIN_BYTES */
-#define SWING_SHARE 4
-#define SLACK_SHARE 8
-#define FORGET_SHARE 8
-#define FAR_OVER 4
-#define FAR_OVER_SLOTS 512
+#define REST_SLOTS 16              /* the default RETAIN_BYTES */
 
 #define USUAL_ROUNDS 16
 #define ELO_OF_E 173.7177927613 /* 400 / ln 10 */
