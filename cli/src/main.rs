@@ -116,7 +116,7 @@ enum Subcommands {
 /// The commands by the question that they answer.
 const QUESTIONS: [(&str, &[&str]); 6] = [
     ("Where is the memory?", &["explain", "map", "view", "top", "run", "metrics", "serve"]),
-    ("Who holds it?", &["profile", "flame", "diff", "leak", "what", "symbolize"]),
+    ("Who holds it?", &["profile", "flame", "diff", "leak", "cold", "what", "symbolize"]),
     ("What is wrong?", &["doctor"]),
     ("What would be better?", &["compare", "report", "tune", "save", "learn"]),
     ("Settings", &["options", "set", "purge", "migrate"]),

@@ -27,7 +27,7 @@ static double exp_minus(double x) { return 1 - chance_of(x); }
 static void pass(struct ace_policy *p, uint64_t ns) { p->kept += (double)(p->empty + p->lazy) * (double)ns; }
 
 /* EMPTY slots leave until only `keep` are left. */
-static void purge(struct ace_policy *p, uint64_t keep, uint64_t now_ns) {
+static void imagine_purge(struct ace_policy *p, uint64_t keep, uint64_t now_ns) {
     uint64_t slots = less(p->empty, keep);
     if (slots == 0)
         return;
@@ -39,7 +39,7 @@ static void purge(struct ace_policy *p, uint64_t keep, uint64_t now_ns) {
     p->judged = false;
 }
 
-static void purge_lazy(struct ace_policy *p, uint64_t slots) {
+static void imagine_purge_lazy(struct ace_policy *p, uint64_t slots) {
     slots = min_u64(slots, p->lazy);
     p->lazy -= slots;
     p->purged += slots;
@@ -50,12 +50,12 @@ static void purge_lazy(struct ace_policy *p, uint64_t slots) {
 static void rest(struct ace_policy *p, uint64_t from_ns, uint64_t ns) {
     pass(p, min_u64(ns, IDLE_NS));
     if (ns > IDLE_NS && !p->rule.keeps_all)
-        purge(p, p->rule.slots, from_ns + IDLE_NS);
+        imagine_purge(p, p->rule.slots, from_ns + IDLE_NS);
     pass(p, less(min_u64(ns, REST_NS), IDLE_NS));
     if (ns > REST_NS) {
         p->wanted = p->fast = 0;
-        purge_lazy(p, p->lazy);
-        purge(p, min_u64(p->rule.slots, REST_SLOTS), from_ns + REST_NS);
+        imagine_purge_lazy(p, p->lazy);
+        imagine_purge(p, min_u64(p->rule.slots, REST_SLOTS), from_ns + REST_NS);
     }
     pass(p, less(ns, REST_NS));
 }
@@ -76,13 +76,13 @@ static void grow(struct ace_policy *p, uint64_t slots, uint64_t now_ns) {
 
 static void decay(struct ace_policy *p, uint64_t now_ns) {
     if (p->lazy != 0 && now_ns - p->given_ns >= p->rule.decay_ns) {
-        purge_lazy(p, p->lazy);
+        imagine_purge_lazy(p, p->lazy);
         p->wanted = 0;
     }
     p->oldest = min_u64(p->oldest, p->empty);
     if (now_ns - p->oldest_ns < p->rule.decay_ns)
         return;
-    purge(p, p->empty - p->oldest, now_ns);
+    imagine_purge(p, p->empty - p->oldest, now_ns);
     p->oldest = p->empty;
     p->oldest_ns = now_ns;
 }
@@ -97,12 +97,12 @@ static void imagine(const struct ace *a, struct ace_policy *p, const struct ace_
     grow(p, less(active, a->active), sight->now_ns);
     uint64_t resident = active + p->empty;
     p->peak = max_u64(p->peak, resident);
-    purge_lazy(p, less(resident + p->lazy, p->peak + p->peak / SLACK_SHARE));
+    imagine_purge_lazy(p, less(resident + p->lazy, p->peak + p->peak / SLACK_SHARE));
     uint64_t bound = p->rule.slots + p->fast + active * p->rule.percent / 100;
     bool late =
         sight->has_purger && sight->now_ns - p->given_ns < TICK_NS && p->empty <= bound * FAR_OVER + FAR_OVER_SLOTS;
     if (p->empty > bound && !late)
-        purge(p, bound - bound / 4, sight->now_ns);
+        imagine_purge(p, bound - bound / 4, sight->now_ns);
     p->least = min_u64(p->least, p->empty);
     decay(p, sight->now_ns);
     if (second) {

@@ -26,7 +26,7 @@ static _Atomic bool rests; /* since the heap last grew: written by the holder, r
 /* The holder's. */
 static HAK_APART struct ace ace;
 static struct memory_cost cost;                       /* of a slot */
-static uint64_t cpu_ns, trims, trimmed_pages, inside; /* as of the last round */
+static uint64_t cpu_ns, trims_seen, trimmed_pages, inside; /* as of the last round */
 static unsigned applied;                              /* the preset; PRESET_COUNT: it is not known */
 static bool started;
 
@@ -72,7 +72,7 @@ static struct ace_round end_round(void) {
     static const double times[] = {1, 5, 20};
     uint64_t cpu = os_cpu_ns(), rounds = load_relaxed(&hak_purge.rounds[PURGED_PAGES].count),
              now = account_inside_bytes();
-    uint64_t pages = rounds != trims ? count_trimmed_pages() : trimmed_pages;
+    uint64_t pages = rounds != trims_seen ? count_trimmed_pages() : trimmed_pages;
     if (cost.fault == 0)
         cost = page_cost_of(SLOT_BYTES);
     double memory = SLOT_SECOND_NS * times[option(OPT_GOAL)] * (limits_near() ? NEAR_FACTOR : 1);
@@ -80,10 +80,10 @@ static struct ace_round end_round(void) {
     struct ace_round round = {
         {memory, (double)cost.fault, (double)cost.purge, (double)cost.refault, (double)cost.lazily},
         ace.rounds != 0 ? cpu - cpu_ns : UINT64_MAX,
-        (uint32_t)(rounds - trims),
+        (uint32_t)(rounds - trims_seen),
         given > now ? given - now : 0};
     cpu_ns = cpu;
-    trims = rounds;
+    trims_seen = rounds;
     trimmed_pages = pages;
     inside = now;
     return round;
