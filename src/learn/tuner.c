@@ -25,9 +25,9 @@ _Atomic uint32_t tuner_holder;
 static _Atomic bool rests; /* since the heap last grew: written by the holder, read by anybody */
 /* The holder's. */
 static HAK_APART struct ace ace;
-static struct memory_cost cost;                       /* of a slot */
+static struct memory_cost cost;                            /* of a slot */
 static uint64_t cpu_ns, trims_seen, trimmed_pages, inside; /* as of the last round */
-static unsigned applied;                              /* the preset; PRESET_COUNT: it is not known */
+static unsigned applied;                                   /* the preset; PRESET_COUNT: it is not known */
 static bool started;
 
 struct tuner_seen hak_tuner;
