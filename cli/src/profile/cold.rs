@@ -32,7 +32,7 @@ use serde::Serialize;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::OpenOptions;
 use std::hash::Hasher;
 use std::io::Write as _;
 use std::ops::Range;
@@ -210,7 +210,9 @@ fn deflated(bytes: &[u8]) -> u64 {
 fn clear_marks(remote: &Remote) -> Result<()> {
     remote.ensure_same()?;
     let process = remote.process().context("it has no process")?;
-    fs::write(process.path("clear_refs"), "1").context("the kernel does not say what was read")
+    let cleared =
+        OpenOptions::new().write(true).open(process.path("clear_refs")).and_then(|mut file| file.write_all(b"1"));
+    cleared.context("the kernel does not say what was read")
 }
 
 /// The sums over the mappings of smaps that begin in the range.
