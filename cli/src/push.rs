@@ -3,7 +3,7 @@
 //!
 //! 1. Each --every, the processes that are served are read one after the other, and each profile is sent by a request
 //!    of its own. So one profile is in memory at a time.
-//! 2. A profile has what is in use alone. What was allocated grows for ever, and a server of profiles adds up what it
+//! 2. A profile has what is in use alone. What was allocated only grows, and a server of profiles adds up what it
 //!    gets.
 //! 3. A request has a time for all of it. An answer is read as far as an error line needs it.
 //! 4. What fails is one line, once for each process until something else happens, and is tried again the next time.

@@ -289,7 +289,7 @@ fn profiles_are_pushed() {
         flate2::read::GzDecoder::new(&body[begin..end]).read_to_end(&mut profile).unwrap();
         let profile = String::from_utf8_lossy(&profile);
         assert!(profile.contains("inuse_space") && profile.contains("hold_blocks"), "{profile}");
-        assert!(!profile.contains("alloc_space"), "what grows for ever would be added up again and again");
+        assert!(!profile.contains("alloc_space"), "what only grows would be added up again and again");
     }
     drop(program);
     assert_eq!(pushing.0.wait().unwrap().code(), Some(0), "nothing is left to be pushed");

@@ -94,7 +94,7 @@ static void show_saved(struct tuner_saved *s, double cpu, double kept) {
     store_relaxed(&s->kept, (int64_t)(kept * MIB_MS));
 }
 
-/* Twice the standard deviation of a sum of so many differences. */
+/* Twice the standard deviation of a sum of that many differences. */
 static double within(const struct ace_saving *s) {
     double variance = s->squares - s->sum * s->sum / ace.rounds;
     return variance > 0 ? 2 * root_of(variance) : 0;

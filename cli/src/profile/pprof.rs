@@ -82,7 +82,7 @@ pub fn write(profile: &Profile) -> Result<Vec<u8>> {
     pack(&encode(profile, 0..TYPES.len()))
 }
 
-/// What is in use, and nothing that grows for ever.
+/// What is in use, and nothing that only grows.
 pub fn write_live(profile: &Profile) -> Result<Vec<u8>> {
     let mut out = encode(profile, LIVE);
     out.sample.retain(|sample| sample.value.iter().any(|&value| value != 0));
