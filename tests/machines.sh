@@ -160,7 +160,7 @@ aarch64_clang() {
 
 # ---- riscv64 ----
 
-# gcc leaves the tables out there by which the stack is walked, unless it is told otherwise.
+# gcc leaves out the tables by which the stack is walked there, without this option.
 riscv64_cc() {
   riscv64-linux-gnu-gcc -std=gnu17 -D_GNU_SOURCE -O1 -fasynchronous-unwind-tables -I"$ROOT/include" -I"$ROOT/src" \
     -fno-builtin "$@" -pthread -Wl,--eh-frame-hdr

@@ -31,7 +31,7 @@ struct page_cost_seen {
 };
 struct page_cost_seen page_cost_seen(void);
 
-/* What memory costs here, in nanoseconds, as tried in so many bytes of its own: 64 KiB take 0.1 ms. */
+/* What memory costs here, in nanoseconds, as tried once in memory of its own: 64 KiB take 0.1 ms. */
 struct memory_cost {
     uint64_t fault, purge;    /* it is touched anew; it is given back */
     uint64_t lazily, refault; /* it becomes LAZY; it is written again before the system has taken it */

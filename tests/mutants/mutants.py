@@ -37,6 +37,9 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from coverage import ranges  # noqa: E402  of tests/, not of PyPI
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TREES = ROOT / "build" / "mutants"
@@ -504,17 +507,6 @@ class Reach:
 
 def clang_tool(name):
     return printed("clang", f"--print-prog-name={name}").strip()
-
-
-def ranges(numbers):
-    """1 2 3 7 as 1-3 7."""
-    groups = []
-    for number in numbers:
-        if groups and groups[-1][1] == number - 1:
-            groups[-1][1] = number
-        else:
-            groups.append([number, number])
-    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in groups)
 
 
 # ---- the run ----

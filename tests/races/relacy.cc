@@ -57,7 +57,7 @@ struct {
         size_t bytes;
     } written[WRITTEN_MAX]; // plainly, since the last atomic access
     unsigned written_used;
-    unsigned stays; // a thread goes on for so many atomic accesses, by chance, before another one may
+    unsigned stays; // atomic accesses, by chance, for which a thread goes on before another one may
     unsigned begun; // threads: each comes as far as its first atomic access before the next one begins, as in explore.c
     uint32_t execution, seen;
     uint64_t complete;
