@@ -17,7 +17,10 @@
 /* With 1 instead of 16 times what was wanted back `day 1` takes 0.14 s of system time instead of 0.08, `day 8` 0.26
  * instead of 0.16. */
 #define NOTES_PER_WANTED 16
-#define LOOKS_PER_SLOT 64     /* by which the heap grows */
+#define LOOKS_PER_SLOT 64 /* by which the heap grows */
+/* Of 95 MiB live in `soak_test`, whose sizes change by the hour, 146 are resident at most; with 4 up to 188, with none
+ * 206. With 64 `day 3` takes 0.76 s of system time instead of 0.57. */
+#define LOOKS_PER_SLOT_BELOW_PEAK 16
 #define LOOKS_MAX 1024        /* at once */
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
@@ -181,8 +184,8 @@ void retain_trimmed_early(void) { let_stay_noted(1); }
 
 /* The heap grew, into `slots` of pages inside slabs or beyond what was in use lately: before it grows by as much again,
  * what slabs have free is to be found. Growth into EMPTY slots counts too: it costs no memory itself, but free pages
- * gather inside partly used slabs meanwhile. Beside a purger, which looks once a second, only growth to the highest
- * resident size counts: below it the looks lower no peak, and each of their calls interrupts the other processors. */
+ * gather inside partly used slabs meanwhile. Beside a purger, which looks once a second, a quarter of the looks
+ * is enough below the highest resident size: each of their calls interrupts the other processors. */
 static void request_looks(struct client *c, size_t slots) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
     size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
@@ -191,9 +194,9 @@ static void request_looks(struct client *c, size_t slots) {
     slots = max_size(slots, active > seen ? active - seen : 0);
     if (slots == 0 || active < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
-    if (presence_has_purger() && account_resident_slots() < load_relaxed(&retain_state.peak_slots))
-        return;
-    c->due.looks = (uint32_t)min_size(c->due.looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
+    bool below = presence_has_purger() && account_resident_slots() < load_relaxed(&retain_state.peak_slots);
+    size_t looks = slots * (below ? LOOKS_PER_SLOT_BELOW_PEAK : LOOKS_PER_SLOT);
+    c->due.looks = (uint32_t)min_size(c->due.looks + looks, LOOKS_MAX);
     c->due.chores |= CHORE_LOOK;
 }
 
