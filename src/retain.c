@@ -34,6 +34,8 @@ static struct retain_state {
     _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
     struct fast_swings {         /* LAZY memory was taken again so soon that it had better have stayed EMPTY */
         _Atomic size_t slots;    /* that may stay EMPTY besides */
+        _Atomic size_t soon;     /* LAZY ones taken again so soon since the last purge … */
+        _Atomic size_t before;   /* … and between that purge and the one before */
         _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
         _Atomic uint32_t round;  /* of purge_rounds: the one after which `slots` last grew */
     } fast;
@@ -97,16 +99,24 @@ static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_
 
 bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
 
-/* Memory that was LAZY was taken again `soon`. What may stay EMPTY doubles, once after each purge, until
- * it is as much as the fast swings need. */
-static void swing_fast(size_t soon) {
+/* So many slots that were LAZY, and so many that were UNUSED, were taken again soon. What may stay EMPTY doubles, once
+ * after each purge. What was LAZY and taken again soon in two rounds running may stay at once. */
+static void swing_fast(size_t lazy, size_t unused) {
     struct fast_swings *f = &retain_state.fast;
     uint32_t round = load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count);
-    if (soon == 0 || round == load_relaxed(&f->round))
+    size_t slots = load_relaxed(&f->slots), more = 0;
+    if (lazy + unused == 0)
         return;
-    store_relaxed(&f->round, round);
-    size_t slots = load_relaxed(&f->slots);
-    store_relaxed(&f->slots, slots + max_size(slots, min_size(min_slots(), SWING_SLOTS_FIRST)));
+    if (round != load_relaxed(&f->round)) {
+        store_relaxed(&f->round, round);
+        store_relaxed(&f->before, load_relaxed(&f->soon));
+        store_relaxed(&f->soon, 0);
+        more = max_size(slots, min_size(min_slots(), SWING_SLOTS_FIRST));
+    }
+    size_t seen = load_relaxed(&f->soon), before = load_relaxed(&f->before);
+    store_relaxed(&f->soon, seen + lazy);
+    more = max_size(more, min_size(seen + lazy, before) - min_size(seen, before));
+    store_relaxed(&f->slots, slots + more);
 }
 
 /* Once a second: what nobody needed since then need not stay, and a peak is forgotten by and by. */
@@ -130,8 +140,7 @@ static void judge_growth(struct client *c, uint32_t now) {
         store_relaxed(&retain_state.peak_slots, resident);
     size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
     note_taken(c, PURGED_SLOTS, back, now);
-    swing_fast(c->since.soon_taken +
-               (retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0));
+    swing_fast(c->since.soon_taken, retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0);
     if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
         store_relaxed(&retain_state.fast.least, account_empty_slots());
     peak += grown + peak / SLACK_SHARE;
