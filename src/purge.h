@@ -28,6 +28,7 @@ struct purge {
     struct purge_rounds {
         _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
     } rounds[PURGED_KINDS];
+    _Atomic uint32_t regrown_slots;               /* so much of what was given back inside slabs is used again */
     _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
     _Atomic uint32_t lost_slots;  /* whose memory the system has taken while it refused to map it anew */
     _Atomic int32_t mapped_alone; /* roughly how many SuperSlabs have other mappings than their neighbours */

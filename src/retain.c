@@ -216,6 +216,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     if (slots == 0)
         return;
     c->due.grown_bytes %= SLOT_BYTES;
+    rmw_add(&hak_purge.regrown_slots, (uint32_t)slots);
     uint32_t now = os_now_ms();
     if (note_taken(c, PURGED_PAGES, slots, now))
         let_stay_noted(NOTES_PER_WANTED * slots);

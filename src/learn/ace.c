@@ -114,9 +114,11 @@ static void imagine(const struct ace *a, struct ace_policy *p, const struct ace_
 
 void ace_look(struct ace *a, const struct ace_sight *sight) {
     bool second = sight->now_ns - a->second_ns >= SECOND_NS;
+    double ns = (double)min_u64(less(sight->now_ns, a->now_ns), DT_MAX_NS);
+    a->inside.kept += (double)sight->inside / SLOT_BYTES * ns;
+    a->inside.active += (double)a->active * ns;
     for (unsigned i = 0; i < a->policies; i++)
         imagine(a, &a->policy[i], sight, second);
-    a->inside += (double)sight->inside * (double)min_u64(less(sight->now_ns, a->now_ns), DT_MAX_NS);
     a->swings |= sight->inside != 0 || a->policy[0].purges + a->policy[0].lazies != 0;
     if (second) {
         a->second_ns = sight->now_ns;
@@ -135,13 +137,6 @@ bool ace_is_due(const struct ace *a) {
 
 static double rate_of(const struct ace *a) { return minus_log(1.0 / a->policies) / a->gap_max; }
 
-unsigned ace_best(const struct ace *a) {
-    unsigned best = a->first;
-    for (unsigned i = 0; i < a->policies; i++)
-        best = a->policy[i].charge < a->policy[best].charge ? i : best;
-    return best;
-}
-
 int ace_elo(const struct ace *a, unsigned preset) {
     double mean = 0;
     for (unsigned i = 0; i < a->policies; i++)
@@ -152,9 +147,7 @@ int ace_elo(const struct ace *a, unsigned preset) {
 
 int ace_deviation(const struct ace *a) { return (int)(DEVIATION / root_of(1 + a->known)); }
 
-static double weight_of(const struct ace *a, unsigned i) {
-    return exp_minus((a->policy[i].charge - a->policy[ace_best(a)].charge) * rate_of(a));
-}
+static double weight_of(const struct ace *a, unsigned i) { return exp_minus(a->policy[i].charge * rate_of(a)); }
 
 /* One of them, by weight. */
 static unsigned draw(struct ace *a) {
@@ -170,11 +163,22 @@ static unsigned draw(struct ace *a) {
 
 /* ---- rounds ---- */
 
-static double cpu_of(const struct ace_policy *p, const struct ace_round *r) {
-    double inside = (double)r->trims * r->price.purge + (double)r->regrown_bytes / SLOT_BYTES * r->price.fault;
-    return (double)p->faults * r->price.fault + (double)p->purges * r->price.purge +
-           (double)p->refaults * r->price.refault + (double)p->lazies * r->price.lazily +
-           (p->rule.keeps_all ? 0 : inside);
+static double cpu_of(const struct ace_policy *p, const struct ace_prices *price) {
+    return (double)p->faults * price->fault + (double)p->purges * price->purge + (double)p->refaults * price->refault +
+           (double)p->lazies * price->lazily;
+}
+
+/* What is given back inside slabs in this round, or would be. */
+static struct ace_inside inside_of(struct ace *a, const struct ace_round *r) {
+    struct ace_inside now = a->inside, *usual = &a->usual;
+    now.cpu_ns = (double)r->trims * r->price.purge + (double)r->regrown_slots * r->price.fault;
+    a->inside = (struct ace_inside){0, 0, 0};
+    if (!r->keeps_all || usual->active == 0) {
+        *usual = (struct ace_inside){usual->kept + now.kept, usual->active + now.active, usual->cpu_ns + now.cpu_ns};
+        return now;
+    }
+    double share = now.active / usual->active;
+    return (struct ace_inside){usual->kept * share, now.active, usual->cpu_ns * share};
 }
 
 /* What part of the round counts: while others had the processors nothing was kept for longer than the program needed.
@@ -193,16 +197,18 @@ static void note_saving(struct ace_saving *s, double saved) {
 static void charge(struct ace *a, const struct ace_round *r, double *over) {
     double cpu[ACE_PRESETS_MAX], kept[ACE_PRESETS_MAX], least = 0, share = own_share(a, r->own_ns);
     double ns = (double)(a->now_ns - a->round_ns) + 1;
+    struct ace_inside inside = inside_of(a, r);
     for (unsigned i = 0; i < a->policies; i++) {
         struct ace_policy *p = &a->policy[i];
-        cpu[i] = cpu_of(p, r);
-        kept[i] = (p->kept + (p->rule.keeps_all ? a->inside / SLOT_BYTES : 0)) * share / 1e9;
+        cpu[i] = cpu_of(p, &r->price) + (p->rule.keeps_all ? 0 : inside.cpu_ns);
+        kept[i] = (p->kept + (p->rule.keeps_all ? inside.kept : 0)) * share / 1e9;
         over[i] = cpu[i] + kept[i] * r->price.slot_second;
         p->usual_ns += (over[i] * 1e9 / ns - p->usual_ns) / (a->rounds < USUAL_ROUNDS ? a->rounds + 1 : USUAL_ROUNDS);
         p->cpu_ns += cpu[i];
         p->kept_second += kept[i];
         p->all_ns += over[i];
         least = i == 0 || over[i] < least ? over[i] : least;
+        p->wanted += p->rule.keeps_all ? 0 : r->regrown_slots;
         p->faults = p->purges = p->refaults = p->lazies = 0;
         p->kept = 0;
     }
@@ -214,7 +220,7 @@ static void charge(struct ace *a, const struct ace_round *r, double *over) {
 
 /* What each would have cost is known now: the weights change, and so may the rate. Returns whether it did. */
 static bool learn(struct ace *a, const double *over) {
-    double rate = rate_of(a), all = 0, mix = 0, left = 0;
+    double rate = rate_of(a), all = 0, mix = 0, left = 0, least = 1e300;
     for (unsigned i = 0; i < a->policies; i++) {
         double weight = weight_of(a, i);
         all += weight;
@@ -226,8 +232,12 @@ static bool learn(struct ace *a, const double *over) {
     double before = a->gap_max;
     while (a->gap > a->gap_max)
         a->gap_max *= 2;
-    for (unsigned i = 0; i < a->policies; i++)
+    for (unsigned i = 0; i < a->policies; i++) {
         a->policy[i].charge += over[i];
+        least = a->policy[i].charge < least ? a->policy[i].charge : least;
+    }
+    for (unsigned i = 0; i < a->policies; i++)
+        a->policy[i].charge -= least;
     a->known += mix > 0;
     return a->gap_max != before;
 }
@@ -240,6 +250,7 @@ static void forget(struct ace *a) {
     a->changes += a->usual_peak != 0;
     a->usual_peak = a->peak;
     a->known /= 4;
+    a->usual = (struct ace_inside){a->usual.kept / 2, a->usual.active / 2, a->usual.cpu_ns / 2};
     for (unsigned i = 0; i < a->policies; i++)
         a->policy[i].charge /= 2;
 }
@@ -256,7 +267,6 @@ unsigned ace_turn(struct ace *a, const struct ace_round *round) {
     }
     a->rounds++;
     a->round_ns = a->now_ns;
-    a->inside = 0;
     return a->in_use;
 }
 

@@ -2,8 +2,8 @@
  * who calls, what things cost and how a preset is applied is learn/tuner.c's.
  *
  *  1. Nothing is tried. Each preset has an imagined stock of EMPTY, LAZY and purged slots that follows the heap's ups
- *     and downs by the preset's own rule, near to what retain.c does. Pages that were given back inside slabs are
- *     counted: a preset that keeps all would have kept those, too.
+ *     and downs by the preset's own rule, near to what retain.c does. Pages given back inside slabs are counted: a
+ *     preset that keeps all would have kept those. While it is in use there are as many as before, by what is in use.
  *  2. A round is at least ACE_ROUND_NS long, the first one ACE_FIRST_NS. At its end each preset is charged what it
  *     would have paid for purges and faults, and for the memory that it would have kept, by the process's own time.
  *  3. A preset's weight is exp(-rate * charges). The rate is that of AdaHedge (de Rooij and others, 2014): as large as
@@ -56,7 +56,8 @@ struct ace_sight {
 struct ace_round {
     struct ace_prices price;
     uint64_t own_ns;               /* of the process's own time, SIZE_MAX if it is not known */
-    uint64_t trims, regrown_bytes; /* purges inside slabs; bytes given back so that are used again */
+    uint32_t trims, regrown_slots; /* purges inside slabs; what was given back so and is used again */
+    bool keeps_all;                /* as the preset that was in effect */
 };
 
 struct ace_policy {
@@ -81,6 +82,11 @@ struct ace_saving {
     double sum, squares;
 };
 
+struct ace_inside {      /* what was given back inside slabs */
+    double kept, active; /* slots times nanoseconds: those, had they stayed; all in use */
+    double cpu_ns;       /* what it cost to give them back and to take them anew */
+};
+
 struct ace {
     struct ace_policy policy[ACE_PRESETS_MAX];
     uint32_t policies, in_use, first;
@@ -92,7 +98,7 @@ struct ace {
     uint64_t dice;
     uint64_t now_ns, began_ns, round_ns, second_ns; /* the last look, the first one; begins of the round and second */
     uint64_t active, peak, usual_peak;              /* in this round; as of the last change */
-    double inside;                                  /* bytes times nanoseconds in this round */
+    struct ace_inside inside, usual;                /* in this round; in all that gave back */
     struct ace_saving cpu, kept;                    /* against `first`, of what was in use */
 };
 
@@ -105,8 +111,6 @@ bool ace_is_due(const struct ace *a);
 /* A round is over. Returns the preset for the next one. */
 unsigned ace_turn(struct ace *a, const struct ace_round *round);
 
-/* The preset that has been charged least. */
-unsigned ace_best(const struct ace *a);
 int ace_elo(const struct ace *a, unsigned preset);
 /* How uncertain ratings are. */
 int ace_deviation(const struct ace *a);

@@ -4,7 +4,6 @@
 #include "account.h"
 #include "base/logs.h"
 #include "base/os.h"
-#include "heap.h"
 #include "hooks.h"
 #include "learn/ace.h"
 #include "limits.h"
@@ -25,9 +24,10 @@ _Atomic uint32_t tuner_holder;
 static _Atomic bool rests; /* since the heap last grew: written by the holder, read by anybody */
 /* The holder's. */
 static HAK_APART struct ace ace;
-static struct memory_cost cost;                            /* of a slot */
-static uint64_t cpu_ns, trims_seen, trimmed_pages, inside; /* as of the last round */
-static unsigned applied;                                   /* the preset; PRESET_COUNT: it is not known */
+static struct memory_cost cost; /* of a slot */
+static uint64_t cpu_ns;         /* as of the last round, as are these */
+static uint32_t trims_seen, regrown_seen;
+static unsigned applied; /* the preset; PRESET_COUNT: it is not known */
 static bool started;
 
 struct tuner_seen hak_tuner;
@@ -60,32 +60,23 @@ static void start_anew(uint64_t now_ns) {
     started = true;
 }
 
-/* Only when there were such purges: there may be many heaps. */
-static uint64_t count_trimmed_pages(void) {
-    uint64_t pages = 0;
-    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        pages += load_relaxed(&h->pool.counters.n[COUNT_trimmed_pages]);
-    return pages;
-}
-
 static struct ace_round end_round(void) {
     static const double times[] = {1, 5, 20};
-    uint64_t cpu = os_cpu_ns(), rounds = load_relaxed(&hak_purge.rounds[PURGED_PAGES].count),
-             now = account_inside_bytes();
-    uint64_t pages = rounds != trims_seen ? count_trimmed_pages() : trimmed_pages;
+    uint64_t cpu = os_cpu_ns();
+    uint32_t trims = load_relaxed(&hak_purge.rounds[PURGED_PAGES].count),
+             regrown = load_relaxed(&hak_purge.regrown_slots);
     if (cost.fault == 0)
         cost = page_cost_of(SLOT_BYTES);
     double memory = SLOT_SECOND_NS * times[option(OPT_GOAL)] * (limits_near() ? NEAR_FACTOR : 1);
-    uint64_t given = inside + (pages - trimmed_pages) * os_page_bytes();
     struct ace_round round = {
         {memory, (double)cost.fault, (double)cost.purge, (double)cost.refault, (double)cost.lazily},
         ace.rounds != 0 ? cpu - cpu_ns : UINT64_MAX,
-        (uint32_t)(rounds - trims_seen),
-        given > now ? given - now : 0};
+        trims - trims_seen,
+        regrown - regrown_seen,
+        applied < PRESET_COUNT && ace.policy[applied].rule.keeps_all};
     cpu_ns = cpu;
-    trims_seen = rounds;
-    trimmed_pages = pages;
-    inside = now;
+    trims_seen = trims;
+    regrown_seen = regrown;
     return round;
 }
 

@@ -42,7 +42,7 @@ constexpr double kTime = 1'831, kBalanced = 9'155, kMemory = 36'621; /* of GOAL,
 
 /* As in learn/presets.h. */
 const inside_ace_rule kRules[] = {
-    {16, 10, 10 * kSecond}, {1, 2, kSecond}, {512, 10, kSecond}, {16'384, 100, 60 * kSecond}};
+    {16, 10, 10 * kSecond, 0}, {1, 2, kSecond, 0}, {512, 10, kSecond, 0}, {16'384, 100, 60 * kSecond, 0}};
 enum { kDefaults, kLean, kBursty, kKeeps, kPresets };
 
 struct At {
@@ -226,6 +226,47 @@ TEST(Ace, CountsTheProgramsOwnTime) {
     double alone = cost(1, 1), beside = cost(2, 1), asleep = cost(20, 1);
     EXPECT_NEAR(beside / alone, 1, 0.05);
     EXPECT_NEAR(asleep / alone, 20, 1) << "who rests keeps memory all the time";
+}
+
+/* While a preset that keeps all is in use nothing is given back inside slabs; what others would give back there it
+ * pays for nevertheless. */
+TEST(Ace, ChargesForWhatSlabsKeep) {
+    constexpr uint64_t kInside = 1'000, kSeconds = 20;
+    inside_ace_rule rules[kPresets];
+    std::copy(std::begin(kRules), std::end(kRules), rules);
+    rules[kKeeps].keeps_all = 1;
+    auto cost = [&](uint64_t inside) {
+        unsigned in_use = kDefaults, kept = 0, looks = 0;
+        inside_ace_start(kPresets, rules, kBalanced, kFault, 0);
+        for (const At &at : swings(kSecond / 5, kSeconds * kSecond)) {
+            inside_ace_inside(in_use == kKeeps ? 0 : inside * 64 * kKiB, 0);
+            in_use = inside_ace_look(at.ns, at.slots, UINT64_MAX);
+            kept += in_use == kKeeps;
+            looks++;
+        }
+        EXPECT_GT(kept, looks / 2);
+        return inside_ace_charged(kKeeps).all;
+    };
+    EXPECT_NEAR((cost(kInside) - cost(0)) / (kInside * kBalanced * kSeconds), 1, 0.1);
+}
+
+/* Pages inside slabs that are wanted back count for LAZY memory as slots do, here as in retain.c. */
+TEST(Ace, WhatSlabsWantBackMakesPurgesLazy) {
+    constexpr unsigned kHigh = 4'100;
+    auto cost = [&](unsigned regrown) {
+        Heap heap;
+        swing(heap, 2 * kSecond, kHigh - 100, kHigh, 2 * kSecond); /* nothing is purged; the first round ends */
+        swing(heap, 6 * kSecond, kHigh - 100, 100, 12 * kSecond);
+        inside_ace_start(kPresets, kRules, 0, kFault, 0);
+        unsigned rounds = 0;
+        for (const At &at : heap) {
+            inside_ace_inside(64 * kKiB, rounds == 0 ? regrown : 0);
+            inside_ace_look(at.ns, at.slots, UINT64_MAX);
+            rounds = inside_ace_rounds();
+        }
+        return inside_ace_charged(kDefaults).all - regrown * kFault;
+    };
+    EXPECT_LT(cost(2 * kHigh), cost(0) - kHigh * kFault / 2);
 }
 
 // ---- in this process ----

@@ -412,20 +412,27 @@ struct inside_page_cost inside_page_cost_seen(void) {
 static struct ace ace;
 static struct ace_prices ace_prices;
 static struct inside_ace_cost ace_cost;
+static uint64_t ace_inside_bytes;
+static unsigned ace_regrown_slots;
 void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, double slot_second, double fault,
                       uint64_t dice) {
     struct ace_rule copies[ACE_PRESETS_MAX];
     struct ace_sight sight = {1, 0, 0, false};
     for (unsigned i = 0; i < presets; i++)
-        copies[i] = (struct ace_rule){false, rules[i].slots, rules[i].percent, rules[i].decay_ns};
+        copies[i] = (struct ace_rule){rules[i].keeps_all != 0, rules[i].slots, rules[i].percent, rules[i].decay_ns};
     ace_start(&ace, presets, copies, 0, &sight);
     ace.dice = dice;
     ace_prices = (struct ace_prices){slot_second, fault, fault / 8, fault / 8, fault / 8};
     ace_cost = (struct inside_ace_cost){0};
+    inside_ace_inside(0, 0);
+}
+void inside_ace_inside(uint64_t bytes, unsigned regrown_slots) {
+    ace_inside_bytes = bytes;
+    ace_regrown_slots = regrown_slots;
 }
 unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns) {
-    struct ace_sight sight = {now_ns, active, 0, false};
-    struct ace_round round = {ace_prices, own_ns, 0, 0};
+    struct ace_sight sight = {now_ns, active, ace_inside_bytes, false};
+    struct ace_round round = {ace_prices, own_ns, 0, ace_regrown_slots, ace.policy[ace.in_use].rule.keeps_all};
     double before[ACE_PRESETS_MAX], least = 0, most = 0;
     unsigned was = ace.in_use;
     ace_look(&ace, &sight);

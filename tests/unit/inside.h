@@ -55,6 +55,7 @@ struct inside_option inside_tunable_at(unsigned tunable);
  * nanoseconds a slot, a purge an eighth of that. Programs have no purger. */
 struct inside_ace_rule {
     uint64_t slots, percent, decay_ns;
+    int keeps_all;
 };
 struct inside_ace_cost {
     double all, in_use;   /* of a preset, and of whatever was in use, in nanoseconds */
@@ -65,6 +66,9 @@ void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, dou
 /* A look, and a turn if one is due. `own_ns` of the process's time since the last turn, of what passed. Returns the
  * preset in use. */
 unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns);
+/* From now on so many bytes are given back inside slabs at each look, and so many slots of such are used again in each
+ * round. */
+void inside_ace_inside(uint64_t bytes, unsigned regrown_slots);
 struct inside_ace_cost inside_ace_charged(unsigned preset);
 int inside_ace_elo(unsigned preset);
 int inside_ace_deviation(void);
