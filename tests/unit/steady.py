@@ -17,8 +17,8 @@ valgrind, library, *command = sys.argv[1:]
 
 
 def instructions(ace):
-    run = subprocess.run([valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", *command], check=True, text=True,
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    counted = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", *command]
+    run = subprocess.run(counted, check=True, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                          env={**os.environ, "LD_PRELOAD": library, "HAKMEM_ACE": ace})
     return int(re.search(r"I\s+refs:\s+([\d,]+)", run.stderr)[1].replace(",", ""))
 
