@@ -80,7 +80,7 @@ class Amalgamation:
             include = re.match(r'\s*#\s*include\s+(["<])([^">]+)[">]', line)
             header = include and self.header(include[1], include[2], file)
             if not header:
-                self.lines.append(line)
+                self.lines += [line] if line != "#pragma once" else []
             elif header not in self.included:
                 self.included.add(header)
                 self.add(header)

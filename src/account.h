@@ -7,8 +7,7 @@
  *
  * Any thread calls anything; nothing waits. A client belongs to its heap's thread. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ACCOUNT_H
-#define HAK_ACCOUNT_H
+#pragma once
 
 #include "classes.h"
 #include "base/counters.h"
@@ -126,5 +125,3 @@ size_t account_cached_superslabs(void);
 /* Milliseconds as of the last settling: cheap, and as old as that. */
 HAK_INLINE uint32_t account_clock_ms(void) { return load_relaxed(&hak_account.clock_ms); }
 HAK_INLINE void account_set_clock(uint32_t now_ms) { store_relaxed(&hak_account.clock_ms, now_ms); }
-
-#endif

@@ -10,8 +10,7 @@
  * size. malloc_usable_size and realloc have their hits in alloc.c. A test counts the instructions
  * (tests/fast_path.golden). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ALLOC_H
-#define HAK_ALLOC_H
+#pragma once
 
 #include "heap.h"
 #include "links.h"
@@ -127,5 +126,3 @@ void alloc_limit(size_t addresses, size_t data); /* the program limits itself: s
 /* Past all caches, for blocks that the program moves: see move/defrag.h. */
 void *alloc_malloc_dense(size_t bytes);
 void alloc_free_dense(void *p);
-
-#endif

@@ -1,7 +1,6 @@
 /* Malloc past the hits of alloc.h, as alloc.c shares it with resize.c, arena/ and secure/. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ALLOC_SLOW_H
-#define HAK_ALLOC_SLOW_H
+#pragma once
 
 #include "block.h"
 #include "beside/other.h"
@@ -33,5 +32,3 @@ HAK_INLINE void *alloc_from_ring(struct heap *h, struct ring_entry cached, size_
     store_relaxed(cached.state, BLOCK_LIVE);
     return chores_are_asked(h) ? alloc_answer(h, block_word(cached.block)) : block_word(cached.block);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Whoever asks changes `wanted`. Each heap compares that word with the last one it has seen, in every allocation that
  * is no hit of alloc.h, so it learns of any change with one load. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ASKED_H
-#define HAK_ASKED_H
+#pragma once
 
 #include "base/options.h"
 
@@ -33,5 +32,3 @@ HAK_INLINE uint32_t asked_interval(void) {
     uint32_t bytes = load_relaxed(&hak_asked.wanted_bytes);
     return bytes == 0 && hak_asked.alloc_tracers != 0 ? (uint32_t)option(OPT_PROFILE_BYTES) : bytes;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The state of a block that is not tiny: one byte, written by whoever holds the block. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_BLOCK_H
-#define HAK_BLOCK_H
+#pragma once
 
 #include "hooks.h"
 #include "region.h"
@@ -46,5 +45,3 @@ static inline bool block_drop_only(struct heap *h, struct slab *s) {
     block_unsample(&s->state[0], slab_address(s));
     return true;
 }
-
-#endif

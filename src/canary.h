@@ -1,7 +1,6 @@
 /* Canaries: words behind blocks that show overflows. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CANARY_H
-#define HAK_CANARY_H
+#pragma once
 
 #include "base/os.h"
 #include "region.h"
@@ -65,5 +64,3 @@ __attribute__((noinline, cold, unused)) static bool canary_is_there(const char *
     return there;
 }
 _Static_assert(CANARY_TAIL_BYTES == 4 * sizeof(uint64_t), "a canary is four words");
-
-#endif

@@ -3,8 +3,7 @@
  * Settling finds chores due (enum chore), and malloc's slow path does them: nothing is half-done there, and no lock of
  * the C library is held that starting a thread takes, as in free. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CHORES_H
-#define HAK_CHORES_H
+#pragma once
 
 #include "asked.h"
 #include "heap.h"
@@ -32,5 +31,3 @@ void chores_empty_caches(struct heap *h);
 void chores_rest(void);
 /* All that can be given back. Returns how many bytes were. */
 size_t chores_give_back(struct heap *h);
-
-#endif

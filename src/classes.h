@@ -6,8 +6,7 @@
  *
  * So no request above 256 B loses more than 12.5 % to rounding within tiny and mid. Everything here is constant. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CLASSES_H
-#define HAK_CLASSES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -160,5 +159,3 @@ HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
  * power of two: the class of a multiple of the alignment has blocks that are one, too. For sizes and alignments of tiny
  * and mid; the result is at most MID_BYTES_MAX then. */
 HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }
-
-#endif

@@ -11,8 +11,7 @@
  * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and
  * `found`. Any thread may read the atomic ones, as hints. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_HEAP_H
-#define HAK_HEAP_H
+#pragma once
 
 #include "account.h"
 #include "ledger.h"
@@ -220,4 +219,3 @@ bool caches_are_frozen(const struct heap *h); /* after the fence; false: in use.
 bool caches_freeze(struct heap *h);           /* all three, of one heap */
 void caches_thaw(struct heap *h);
 void caches_watch(struct heap *h);
-#endif

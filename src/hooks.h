@@ -9,8 +9,7 @@
  *
  * The calling thread's heap is `h` throughout. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_HOOKS_H
-#define HAK_HOOKS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -82,5 +81,3 @@ void *hook_malloc_secure(struct heap *h, size_t bytes);
 void *hook_made_by_new(void *p, bool array);
 /* Secure mode: the block is about to be freed by an operator delete, or delete[]. Reports the wrong one. */
 void hook_deleted(const void *p, bool array);
-
-#endif

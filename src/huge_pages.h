@@ -1,8 +1,7 @@
 /* Which new SuperSlabs get huge pages: those of a large heap whose program touches what it asks for, where they cost
  * less. Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_HUGE_PAGES_H
-#define HAK_HUGE_PAGES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -21,5 +20,3 @@ bool huge_pages_consider(size_t first, size_t n, enum contents contents);
 void huge_pages_wanted_back(size_t slot);
 /* Before a larger block is freed: looks whether the program touched its end. */
 void huge_pages_freed_large(const void *block, size_t bytes);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Pushing one, taking all: no ABA. A push pairs with the exchange, for the blocks' links. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_INBOX_H
-#define HAK_INBOX_H
+#pragma once
 
 #include "links.h"
 
@@ -29,5 +28,3 @@ HAK_INLINE void inbox_push_one(struct slab *s, uintptr_t block) {
 }
 /* Takes all blocks: a chain that ends in the slab's terminator, or the terminator alone. *blocks: how many. */
 uintptr_t inbox_take(struct slab *s, unsigned *blocks);
-
-#endif

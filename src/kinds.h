@@ -10,8 +10,7 @@
  *
  * Rows are constant. Any thread may call any function, with its own heap. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_KINDS_H
-#define HAK_KINDS_H
+#pragma once
 
 #include "account.h"
 #include "region.h"
@@ -181,5 +180,3 @@ HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_
 HAK_INLINE uint8_t kind_for_client(const struct client *c, unsigned kind) {
     return (uint8_t)(c->arena != 0 ? kind | KIND_IN_ARENA : kind);
 }
-
-#endif

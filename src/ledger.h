@@ -11,8 +11,7 @@
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LEDGER_H
-#define HAK_LEDGER_H
+#pragma once
 
 #include "tunables.h"
 #include "base/os.h"
@@ -46,4 +45,3 @@ HAK_COLD void ledger_note_time(struct ledger_row *row, uint64_t began);
 HAK_INLINE void ledger_end(struct ledger_row *row, uint64_t began) {
     unlikely(began != 0) ? ledger_note_time(row, began) : (void)0;
 }
-#endif

@@ -15,8 +15,7 @@
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LIMITS_H
-#define HAK_LIMITS_H
+#pragma once
 
 #include "account.h"
 #include "base/options.h"
@@ -69,5 +68,3 @@ void limits_set_callback(void (*call)(void *), void *argument);
 /* For tests: what is counted; the limit of the cgroup that was found, CGROUP_NO_NUMBER without. */
 size_t limits_counted_bytes(void);
 uint64_t limits_cgroup_bytes(void);
-
-#endif

@@ -6,8 +6,7 @@
  * block it hands out. Only probably: a program may unknowingly copy a link into its own block, as padding left in a
  * register or on the stack. So a search of the lists decides (search_lists). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LINKS_H
-#define HAK_LINKS_H
+#pragma once
 
 #include "region.h"
 
@@ -33,5 +32,3 @@ HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
 /* Owner only: the length of a list of the slab's blocks. If a link leads elsewhere, reports that and empties the
  * list. */
 unsigned links_count(const struct slab *s, _Atomic uintptr_t *list);
-
-#endif

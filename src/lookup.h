@@ -3,8 +3,7 @@
  *
  * Any thread may call these. If another thread frees the block meanwhile, either answer may come. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LOOKUP_H
-#define HAK_LOOKUP_H
+#pragma once
 
 #include "kinds.h"
 
@@ -15,5 +14,3 @@
 struct block lookup_live(const void *p, const char *call, const void *caller);
 /* A second opinion on a tiny block that failed the fast check of free. Returns false after reporting the error. */
 bool lookup_for_free(void *p);
-
-#endif

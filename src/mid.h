@@ -1,7 +1,6 @@
 /* Mid: blocks of 1 to 64 KiB, by rings over bitmaps. See mid.c. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_MID_H
-#define HAK_MID_H
+#pragma once
 
 #include "ring.h"
 
@@ -21,5 +20,3 @@ HAK_INLINE bool mid_free_to_ring(struct heap *h, struct slab *part, void *p) {
            ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i]);
 }
 void mid_free(struct heap *h, struct slab *part, void *p);
-
-#endif

@@ -9,8 +9,7 @@
  *     A thread that allocates too, or is alone, adopts at its first free there, without a detour through the outbox.
  *  3. Well-filled inboxes are on offer to whoever allocates the class, so a sleeping owner hoards nothing. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OUTBOX_H
-#define HAK_OUTBOX_H
+#pragma once
 
 #include "base/options.h"
 #include "slab.h"
@@ -62,5 +61,3 @@ HAK_INLINE void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
     else if (!slab_free_on_loan(h, s, block))
         outbox_gather(h, s, block);
 }
-
-#endif

@@ -17,8 +17,7 @@
  *  6. Meanwhile the slab must be ours and not current, so that nobody hands out its blocks.
  *  7. Only the list says which blocks are free. That a block looks free merely shows where a search pays. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PAGES_H
-#define HAK_PAGES_H
+#pragma once
 
 #include "heap.h"
 #include "kinds.h"
@@ -57,5 +56,3 @@ unsigned pages_live(struct slab *s, uint64_t *live);
 /* Calls `call` for each block that is neither in the slab's list nor in a purged page, until it returns false. Nobody
  * else may use the slab meanwhile. */
 void pages_visit_live(struct slab *s, bool (*call)(void *block, size_t bytes, void *argument), void *argument);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_POOL_H
-#define HAK_POOL_H
+#pragma once
 
 #include "superslab.h"
 
@@ -40,5 +39,3 @@ void pool_give_unmapped_run(struct client *c, size_t first, size_t n);
 /* Gives back the addresses of all SuperSlabs that are free. */
 void pool_unmap_free(struct client *c);
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted);
-
-#endif

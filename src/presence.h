@@ -12,8 +12,7 @@
  *
  * Any thread calls anything; only the purger waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PRESENCE_H
-#define HAK_PRESENCE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -110,5 +109,3 @@ bool presence_await(void);
 /* It is going to end: what is freed from now on is left to whoever frees. Then: it has no heap any more. */
 void presence_leave(void);
 void presence_rest(void);
-
-#endif

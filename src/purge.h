@@ -10,8 +10,7 @@
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PURGE_H
-#define HAK_PURGE_H
+#pragma once
 
 #include "superslab.h"
 #include "base/os.h"
@@ -59,5 +58,3 @@ void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
 void purge_split_huge_page(size_t superslab);
 /* Purges slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct client *c);
-
-#endif

@@ -11,8 +11,7 @@
  *  4. When all threads of the program but one have ended, it stays for a while, purges what is over the bound and ends.
  */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PURGER_H
-#define HAK_PURGER_H
+#pragma once
 
 #include "heap.h"
 
@@ -20,5 +19,3 @@
 void purger_make(void);
 /* It is wanted, and runs from now on if it can be started. Called where a thread may be started (chores.h). */
 void purger_start(struct heap *h);
-
-#endif

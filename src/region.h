@@ -20,8 +20,7 @@
  *
  * Everything may be called from any thread. Records are never unmapped. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_REGION_H
-#define HAK_REGION_H
+#pragma once
 
 #include "base/bitset.h"
 #include "classes.h"
@@ -393,5 +392,3 @@ HAK_INLINE void slab_set_start(struct slab *s, uintptr_t start) { store_relaxed(
 HAK_INLINE void slab_set_bytes(struct slab *s, size_t bytes) { store_relaxed(&s->start_or_bytes, bytes); }
 /* A tiny slab ends: records of other kinds have none of these. */
 HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }
-
-#endif

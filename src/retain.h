@@ -14,8 +14,7 @@
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_RETAIN_H
-#define HAK_RETAIN_H
+#pragma once
 
 #include "purge.h"
 
@@ -60,5 +59,3 @@ bool retain_tick(struct client *c, bool scarce, bool *idle);
 void retain_rests(struct client *c);
 /* The last thing the purger does: from now on the program's one thread gives back what it frees by itself. */
 void retain_hand_over(struct client *c);
-
-#endif

@@ -1,7 +1,6 @@
 /* The shares by which retain.c judges, and ACE computes what it would have judged (learn/ace.c). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_RETAIN_RULES_H
-#define HAK_RETAIN_RULES_H
+#pragma once
 
 /* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half
  * `scaling`, which grows twice, would end with 16 MB LAZY. */
@@ -11,5 +10,3 @@
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
 #define FAR_OVER_SLOTS 512
-
-#endif

@@ -15,8 +15,7 @@
  *
  * A ring is its heap's thread's, between caches_enter and caches_leave (heap.h). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_RING_H
-#define HAK_RING_H
+#pragma once
 
 #include "block.h"
 #include "base/fail.h"
@@ -177,5 +176,3 @@ uint32_t loans_use(const struct heap *h);
 /* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most.
  * Returns how many; 0: it is empty. */
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
-
-#endif

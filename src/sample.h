@@ -14,8 +14,7 @@
  * A sampled tiny request gets a block of a mid class, whose state byte marks it, so its free is no hit, either. Except
  * for sample_changed, all is for the heap's owner, on slow paths. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SAMPLE_H
-#define HAK_SAMPLE_H
+#pragma once
 
 #include "asked.h"
 #include "heap.h"
@@ -78,5 +77,3 @@ void sample_rejoin(struct heap *h, unsigned class_id);
 HAK_INLINE unsigned sample_listed(const struct heap *h, unsigned c) {
     return h->sampled[c].had != 0 ? h->sampled[c].had : SAMPLE_UNCOUNTED;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * those of other threads, which change meanwhile. `true` is always right; `false` can be wrong only if another thread
  * frees the same block at this very moment. Used for errors and second opinions, never on a hit path. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SEARCH_H
-#define HAK_SEARCH_H
+#pragma once
 
 #include "base/fail.h"
 #include "heap.h"
@@ -14,5 +13,3 @@ bool search_lists(const struct slab *s, uintptr_t block);
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block);
 /* Who freed whatever is free: this thread if no other has ever had a heap, else unknown. */
 enum freer search_only_freer(void);
-
-#endif

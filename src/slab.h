@@ -18,8 +18,7 @@
  *     ends, too, when another thread frees into the slab.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SLAB_H
-#define HAK_SLAB_H
+#pragma once
 
 #include "heap.h"
 #include "tunables.h"
@@ -160,5 +159,3 @@ HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t bloc
         store_release(&s->owner, slab_on_loan_to(h)); /* pairs with slab_end_loan */
     return true;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* What the record of a tiny slab says: who holds the slab, how many of its blocks are out, and how many are in its
  * list. Counts follow from the countdown and the floor (slab.h); they are exact for the owner, a guess for others. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SLAB_RECORD_H
-#define HAK_SLAB_RECORD_H
+#pragma once
 
 #include "links.h"
 
@@ -63,5 +62,3 @@ HAK_INLINE void slab_set_hits(struct slab *s) {
 /* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was
  * reported and the list is empty now. */
 HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->list) == slab_listed(s); }
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SUPERSLAB_H
-#define HAK_SUPERSLAB_H
+#pragma once
 
 #include "account.h"
 #include "space/arena_record.h"
@@ -246,5 +245,3 @@ struct superslab_totals {
 void superslab_count(struct superslab_totals *totals);
 /* ACTIVE and EMPTY slots in the SuperSlabs of a node, likewise. */
 size_t superslab_slots_of_node(unsigned node);
-
-#endif

@@ -4,8 +4,7 @@
  *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for
  *     each call. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_THREAD_H
-#define HAK_THREAD_H
+#pragma once
 
 #include "heap.h"
 
@@ -29,5 +28,3 @@ void thread_begins(void);
 
 /* Lets go of all that the heap has; what its rings hold goes back. */
 void thread_empty_heap(struct heap *h);
-
-#endif

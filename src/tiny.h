@@ -1,7 +1,6 @@
 /* Tiny: blocks of at most 1 KiB, by owner lists. See tiny.c. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_TINY_H
-#define HAK_TINY_H
+#pragma once
 
 #include "heap.h"
 
@@ -19,5 +18,3 @@ uintptr_t tiny_cut_blocks(unsigned class_id, struct slab *s, unsigned *end);
 /* Links the blocks of the slab's lowest run of purged pages; *blocks: how many. */
 uintptr_t tiny_link_purged(struct heap *h, unsigned class_id, struct slab *s, unsigned *blocks);
 void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero);
-
-#endif

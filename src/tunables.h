@@ -7,8 +7,7 @@
  *
  * Any thread reads and writes. A thread that has just read the old value acts on that once more. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_TUNABLES_H
-#define HAK_TUNABLES_H
+#pragma once
 
 #include "classes.h"
 #include "base/options.h"
@@ -135,5 +134,3 @@ void setting_apply(const struct setting *s);
 int tunable_set(const char *name, const char *value);
 /* As hak_option_get: the value, or values of classes as 4096,64:8192. Returns SIZE_MAX if there is no such tunable. */
 size_t tunable_get(const char *name, char *buffer, size_t bytes);
-
-#endif

@@ -11,8 +11,7 @@
  * Blocks are aligned to 16 bytes. Checks cover a multiple of 16 bytes; so do narrow clears, but longer clears need
  * not. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ZERO_H
-#define HAK_ZERO_H
+#pragma once
 
 #include "region.h"
 
@@ -102,5 +101,3 @@ static inline void memory_clear(uintptr_t block, size_t bytes) {
     else
         memset((void *)block, 0, bytes); /* NOLINT: blocks are addresses */
 }
-
-#endif

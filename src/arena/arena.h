@@ -9,8 +9,7 @@
  *  3. A release leaves the blocks where they are: the heaps let go of their slabs, and the SuperSlabs change hands with
  *     what is in use. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ARENA_H
-#define HAK_ARENA_H
+#pragma once
 
 #include "space/arena_record.h"
 #include "hakmem.h"
@@ -28,5 +27,3 @@ struct arena *arena_checked(uintptr_t handle, const char *call);
 uintptr_t arena_of_block(const void *block);
 void arena_measure(const struct arena *a, hak_arena_stats *stats);
 int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument);
-
-#endif

@@ -1,7 +1,6 @@
 /* Malloc in arenas and lanes, when it is no hit of the arena's heap. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ARENA_ALLOC_H
-#define HAK_ARENA_ALLOC_H
+#pragma once
 
 #include "base/base.h"
 
@@ -13,5 +12,3 @@ void *arena_malloc_any(struct arena *a, size_t bytes, size_t alignment, bool *ze
 void *alloc_in_lane(unsigned lane, size_t bytes, size_t alignment);
 /* A block that is used as the policy of hakmem.h says. */
 void *alloc_for_policy(size_t bytes, unsigned policy);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * All is for the calling thread, with its own heap `h`. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ARENA_HEAP_H
-#define HAK_ARENA_HEAP_H
+#pragma once
 
 #include "heap.h"
 #include "superslab.h"
@@ -44,5 +43,3 @@ HAK_INLINE struct arena *arena_of_slab(const struct slab *s) {
     uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
     return number != 0 ? arena_numbered(number) : NULL;
 }
-
-#endif

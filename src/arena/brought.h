@@ -14,8 +14,7 @@
  *
  * Any thread calls anything but brought_make and brought_end; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_BROUGHT_H
-#define HAK_BROUGHT_H
+#pragma once
 
 #include "space/arena_record.h"
 #include "hooks.h"
@@ -38,5 +37,3 @@ void brought_visit(struct brought *m, block_visitor *call, void *argument);
 /* The arena of a block with the record that all blocks of the memory have in common (hook_slab_outside); NULL: it was
  * released. */
 struct arena *brought_arena(const struct slab *record);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LANE_H
-#define HAK_LANE_H
+#pragma once
 
 #include "hakmem.h"
 #include "heap.h"
@@ -41,5 +40,3 @@ unsigned site_policy(unsigned site); /* of a site that exists */
 void site_measure(unsigned site, hak_site_stats *stats);
 /* Counts one block in the calling thread's heap. */
 void site_count(unsigned site, size_t bytes);
-
-#endif

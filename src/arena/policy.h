@@ -13,8 +13,7 @@
  * makes that wrapper slow. The lines and what they are compared with are constant after the start. Any thread calls
  * policy_of; it never allocates and takes no lock. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_POLICY_H
-#define HAK_POLICY_H
+#pragma once
 
 #include "base/base.h"
 
@@ -37,5 +36,3 @@ bool policy_start(void);
  * pointer, the address where the caller continues, and above them the caller's stack. policy_cached with that address
  * saves the call, if what belongs to it is a policy. */
 unsigned policy_of(const uintptr_t *frame);
-
-#endif

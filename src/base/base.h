@@ -3,8 +3,7 @@
  * Only this file and os_* have #if on the compiler or the machine. Atomic read-modify-writes go through the rmw_* names
  * so that the checked build can count them; plain loads and stores name their order at the call. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_BASE_H
-#define HAK_BASE_H
+#pragma once
 
 #if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ ||                                                 \
     !(defined(__x86_64__) || defined(__aarch64__) || defined(__riscv))
@@ -272,6 +271,4 @@ HAK_INLINE bool is_call(const uint8_t *code) { /* jal ra, jalr ra, or the short 
     return (instruction & 0xfff) == 0x0ef || (instruction & 0x7fff) == 0x00e7 ||
            ((half & 0xf07f) == 0x9002 && (half & 0x0f80) != 0);
 }
-#endif
-
 #endif

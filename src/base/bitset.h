@@ -8,8 +8,7 @@
  * checks the truth elsewhere. The guarantee is: once all calls have returned, a search finds exactly the members.
  * Any thread may call any function at any time; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_BITSET_H
-#define HAK_BITSET_H
+#pragma once
 
 #include "base/base.h"
 
@@ -130,5 +129,3 @@ static inline size_t bitset_find_last(const struct bitset_family *f, size_t set,
     }
     return BITSET_NONE;
 }
-
-#endif

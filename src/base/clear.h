@@ -1,7 +1,6 @@
 /* See clear.c. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CLEAR_H
-#define HAK_CLEAR_H
+#pragma once
 
 #include "base/base.h"
 
@@ -14,5 +13,3 @@ void *clear_pages(void *block, size_t bytes);
 bool is_all_zero(const void *words, size_t bytes);
 /* A touch of each page: it is resident and writable afterwards. */
 void touch_pages(void *begin, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * A total is the sum over all heaps, those of past threads included (heaps are reused, never cleared). Totals that are
  * read while threads run are recent values. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_COUNTERS_H
-#define HAK_COUNTERS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -127,5 +126,3 @@ HAK_INLINE void count(struct counters *c, enum counter which) { count_add(c, whi
 
 extern const char *const counter_names[COUNTER_COUNT];
 extern const char *const counter_help[COUNTER_COUNT];
-
-#endif

@@ -8,8 +8,7 @@
  * first FAIL_CALLERS_MAX, and return; then the caller does what the program wanted. Nothing more is harmed either by
  * what is found when the program ends: then the first line is printed, and the program ends as it would. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_FAIL_H
-#define HAK_FAIL_H
+#pragma once
 
 #include "base/base.h"
 
@@ -45,5 +44,3 @@ enum { FAIL_CALLERS_MAX = 64 };
 /* The program is over, and what is found from now on was done before; or, `over` false, it is not: its other ends
  * come. */
 void fail_program_is_over(bool over);
-
-#endif

@@ -1,8 +1,7 @@
 /* The debug log of the checked build: one line for each event of the kinds that HAKMEM_DEBUG lists. A release build
  * contains none of it. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LOG_H
-#define HAK_LOG_H
+#pragma once
 
 #include "base/options.h"
 #include "base/text.h"
@@ -27,5 +26,3 @@ struct log_class log_class(unsigned tag);
     LOG(LOG_TABLES, "[TABLE_FULL] %s: all %u places are taken", table, (uint64_t)(places))
 
 #define LOG(kind, ...) (HAK_IS_CHECKED && unlikely(log_wanted(kind)) ? text_line(__VA_ARGS__) : (void)0)
-
-#endif

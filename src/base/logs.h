@@ -1,7 +1,6 @@
 /* Logarithms and their like, without libm. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LOGS_H
-#define HAK_LOGS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -44,5 +43,3 @@ HAK_INLINE double random_unit(uint64_t *state) {
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return (double)(((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * there is one, the preset (learn/presets.h), the default. Values are plain words that may be read at any time; those
  * marked LIVE may be changed while the program runs. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OPTIONS_H
-#define HAK_OPTIONS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -266,5 +265,3 @@ void options_print_help(int fd);
 /* Name of the option, and its value as text; for JSON and the statistics. */
 const char *option_name(enum option o);
 size_t option_format(enum option o, char *buffer, size_t bytes);
-
-#endif

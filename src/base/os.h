@@ -7,8 +7,7 @@
  * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_H
-#define HAK_OS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -192,5 +191,3 @@ size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
 void os_close(int fd);
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */
-
-#endif

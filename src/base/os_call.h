@@ -1,7 +1,6 @@
 /* System calls without libc's wrappers, for the os_*.c files alone. The values are numbers and addresses. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_CALL_H
-#define HAK_OS_CALL_H
+#pragma once
 
 #include "base/os.h"
 
@@ -20,5 +19,3 @@ HAK_INLINE long os_call(long number, long a, long b, long c) {
     errno = saved;
     return got;
 }
-
-#endif

@@ -11,8 +11,7 @@
  *
  * All may be called from any thread and in signal handlers; nothing takes a lock. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_CRASH_H
-#define HAK_OS_CRASH_H
+#pragma once
 
 #include "base/base.h"
 
@@ -31,5 +30,3 @@ bool os_crash_is_caught(int signal_number);
 typedef int os_set_action(int signal_number, const struct sigaction *action, struct sigaction *before);
 int os_crash_set_action(os_set_action *set, int signal_number, const struct sigaction *action,
                         struct sigaction *before);
-
-#endif

@@ -1,8 +1,7 @@
 /* A function that looks at its arguments and then jumps to another, so that whoever called it is that one's caller.
  * libc's dlopen looks for libraries as the caller's RUNPATH says, and in the caller's namespace. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_JUMP_H
-#define HAK_OS_JUMP_H
+#pragma once
 
 #include "base/base.h"
 
@@ -37,6 +36,4 @@ typedef uintptr_t os_jump_choice(uintptr_t *arguments);
             "call " choose "\n\tmv t1, a0\n\tld a0, 0(sp)\n\tld a1, 8(sp)\n\tld a2, 16(sp)\n\tld ra, 24(sp)\n\t"       \
             "addi sp, sp, 32\n\t.cfi_adjust_cfa_offset -32\n\t.cfi_restore ra\n\tjr t1\n\t"                            \
             ".cfi_endproc\n\t.size " name ", .-" name)
-#endif
-
 #endif

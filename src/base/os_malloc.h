@@ -1,8 +1,7 @@
 /* libc's own allocator, which programs no longer reach by the name malloc. glibc also exports it under names of its
  * own; musl does not, and a program that is linked statically has none. What it hands out lies outside the region. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_MALLOC_H
-#define HAK_OS_MALLOC_H
+#pragma once
 
 #include "base/base.h"
 
@@ -20,5 +19,3 @@ bool os_malloc_exists(void);
 /* Looks up what it takes the dynamic linker's lock to find: at the library's start, or else when it is first called. */
 void os_malloc_start(void);
 int os_malloc_trim(size_t pad);
-
-#endif

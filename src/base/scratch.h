@@ -5,8 +5,7 @@
  * gets a mapping. In a child that was forked while another thread had the piece, it stays taken, and callers get
  * mappings. Any thread calls these; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SCRATCH_H
-#define HAK_SCRATCH_H
+#pragma once
 
 #include "base/base.h"
 
@@ -14,5 +13,3 @@
 
 void *scratch_take(void); /* SCRATCH_BYTES, not cleared; NULL: no memory */
 void scratch_give(void *scratch);
-
-#endif

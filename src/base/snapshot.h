@@ -1,7 +1,6 @@
 /* Copies of what other threads may be writing. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SNAPSHOT_H
-#define HAK_SNAPSHOT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
  * four bytes, and of eight in a record aligned to that, is read once, whole; one may be older than the next. The copy
  * is for statistics and guesses, and its reader checks what it finds. */
 void snapshot(void *to, const void *from, size_t bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone. This works
  * inside malloc, in a signal handler and when memory is exhausted. A text is not shared between threads. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_TEXT_H
-#define HAK_TEXT_H
+#pragma once
 
 #include "base/base.h"
 
@@ -54,5 +53,3 @@ void text_line(const char *format, ...);
 #define TEXT_TO_FD(name, descriptor, size)                                                                             \
     char name##_buffer[size];                                                                                          \
     struct text name = {name##_buffer, size, 0, descriptor}
-
-#endif

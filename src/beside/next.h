@@ -5,8 +5,7 @@
  * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
  * other libraries, look them up themselves. A static program has no table of names, so nothing is found there. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_NEXT_H
-#define HAK_NEXT_H
+#pragma once
 
 #include "base/base.h"
 
@@ -24,5 +23,3 @@ enum next {
 
 uintptr_t next_function(enum next which); /* 0: there is none */
 bool next_malloc_is_own(void);            /* the program's malloc is this library's */
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Any thread calls anything. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OTHER_H
-#define HAK_OTHER_H
+#pragma once
 
 #include "hooks.h"
 #include "base/options.h"
@@ -47,5 +46,3 @@ HAK_INLINE bool other_has(const void *block) {
 }
 /* A block of the other allocator's, with any power of two as alignment. */
 void *other_malloc(size_t bytes, size_t alignment);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the functions that set signal handlers have in common. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SIGNALS_H
-#define HAK_SIGNALS_H
+#pragma once
 
 #include "base/os_crash.h"
 
@@ -12,5 +11,3 @@ typedef signals_handler *signals_set(int signal_number, signals_handler *to);
 
 /* What a function of an older kind does, in terms of sigaction. */
 signals_handler *signals_set_by_sigaction(int signal_number, signals_handler *to, int flags, bool blocks_itself);
-
-#endif

@@ -20,8 +20,7 @@
  * round and S2 the sum of the squares of that, but ACE_FLOOR_NS in any case. Against charges that grow with time, this
  * falls as 1 / sqrt(time). Programs that change add as much for each change. One thread at a time calls. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ACE_H
-#define HAK_ACE_H
+#pragma once
 
 #include "classes.h"
 
@@ -114,5 +113,3 @@ unsigned ace_turn(struct ace *a, const struct ace_round *round);
 int ace_elo(const struct ace *a, unsigned preset);
 /* How uncertain ratings are. */
 int ace_deviation(const struct ace *a);
-
-#endif

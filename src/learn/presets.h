@@ -8,8 +8,7 @@
  *
  * One thread at a time applies presets (learn/tuner.c). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PRESETS_H
-#define HAK_PRESETS_H
+#pragma once
 
 #include "base/options.h"
 
@@ -34,5 +33,3 @@ uint64_t preset_value(unsigned preset, enum preset_word word);
 void preset_apply(unsigned preset);
 /* Applies PRESET, at the start. */
 void presets_start(void);
-
-#endif

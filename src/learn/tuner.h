@@ -12,8 +12,7 @@
  *
  * With ACE=0 nothing here is called. Set while the program runs, it leaves the preset in use. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_TUNER_H
-#define HAK_TUNER_H
+#pragma once
 
 #include "base/text.h"
 #include "learn/presets.h"
@@ -46,5 +45,3 @@ extern HAK_HIDDEN _Atomic uint32_t tuner_holder;
 /* Two lines about that for the statistics, or nothing if nothing was rated; `"ace":{…},` for the JSON. */
 void tuner_put_text(struct text *t);
 void tuner_put_json(struct text *t);
-
-#endif

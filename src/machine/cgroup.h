@@ -6,8 +6,7 @@
  *
  * These open files, which a sandbox may forbid: malloc and free call none of them. Any thread may call them. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CGROUP_H
-#define HAK_CGROUP_H
+#pragma once
 
 #include "base/base.h"
 
@@ -22,5 +21,3 @@ uint64_t cgroup_pressure_percent(void);
 
 /* For tests: goes before the paths of the kernel's files. */
 extern HAK_HIDDEN const char *cgroup_root;
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_NODES_H
-#define HAK_NODES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -26,5 +25,3 @@ unsigned nodes_here(void);  /* below nodes_count(). The thread may run elsewhere
 /* Reads the files, and returns how many nodes there are. Paths begin with nodes_root, "" except in tests. */
 unsigned nodes_read(uint8_t of_processor[PROCESSORS_MAX]);
 extern const char *nodes_root;
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Any thread calls anything; nothing waits. Times are nanoseconds of the thread's CPU for SUPERSLAB_BYTES. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PAGE_COST_H
-#define HAK_PAGE_COST_H
+#pragma once
 
 #include "base/base.h"
 
@@ -37,5 +36,3 @@ struct memory_cost {
     uint64_t lazily, refault; /* it becomes LAZY; it is written again before the system has taken it */
 };
 struct memory_cost page_cost_of(size_t bytes);
-
-#endif

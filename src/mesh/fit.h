@@ -7,8 +7,7 @@
  *
  * The caller owns the memory. No function here reads a page. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_FIT_H
-#define HAK_FIT_H
+#pragma once
 
 #include "mesh/meshed.h"
 
@@ -47,5 +46,3 @@ void fit_begin(struct fit *f);
 /* Adds a page of the pass's slab number `slab`. `file`: the file that the page shares with others; 0: none. */
 void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, const uint64_t used[PAGE_WORDS]);
 void fit_group(struct fit *f);
-
-#endif

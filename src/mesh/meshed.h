@@ -10,8 +10,7 @@
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_MESHED_H
-#define HAK_MESHED_H
+#pragma once
 
 #include "heap.h"
 #include "superslab.h"
@@ -57,5 +56,3 @@ void meshed_drop_pages(struct slab *s, struct meshed *m, uint32_t pages);
  * considers every slab, however long that takes; otherwise only slabs that nobody allocated from since the last pass or
  * trim, for about 20 milliseconds. Returns 0. */
 size_t mesh_trim(struct heap *h, struct superslab_range in, bool all);
-
-#endif

@@ -1,8 +1,7 @@
 /* What merging pages (mesh/mesh.c) asks of the operating system, beside base/os.h and as said there. All of these calls
  * fail where the process is confined. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_OS_MERGE_H
-#define HAK_OS_MERGE_H
+#pragma once
 
 #include "base/os.h"
 
@@ -24,5 +23,3 @@ bool os_fill_memory(int fd, const void *from, size_t bytes);
 /* Replaces what is mapped at exactly this address by the file's first bytes: whoever writes there gets a page of their
  * own. All, or a part, as OS_FRESH. */
 bool os_map_copy(int fd, void *address, size_t bytes);
-
-#endif

@@ -11,8 +11,7 @@
  * Any thread calls anything. All that is known of slabs is a guess, as other threads allocate and free meanwhile: a
  * wrong one costs a move that gains nothing, or misses one. Bounds are single words, and the last survey wins. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_DEFRAG_H
-#define HAK_DEFRAG_H
+#pragma once
 
 #include "kinds.h"
 
@@ -47,5 +46,3 @@ void defrag_begin(struct defrag_cursor *cursor, uint64_t ns);
 void *defrag_next(struct defrag_cursor *cursor, size_t *bytes);
 /* True: all slabs were looked at. The cursor is at the lowest address again. */
 bool defrag_end(struct defrag_cursor *cursor);
-
-#endif

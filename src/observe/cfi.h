@@ -7,8 +7,7 @@
  * Tables are read only inside their segment; broken ones yield no rows. Nothing is stored. For any thread and for
  * signal handlers. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_CFI_H
-#define HAK_CFI_H
+#pragma once
 
 #include "base/os.h"
 
@@ -54,5 +53,3 @@ bool cfi_pack(const struct cfi *cfi, union cfi_packed *packed);
 HAK_INLINE intptr_t packed_cfa_offset(const union cfi_packed *packed) {
     return (intptr_t)((int64_t)packed->word[1] >> 40) * 8;
 }
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Any thread may call these functions. A thread that finds another one writing a dump writes none. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_DUMP_H
-#define HAK_DUMP_H
+#pragma once
 
 #include "base/options.h"
 
@@ -29,5 +28,3 @@ int dump_profile(const char *path);
 
 /* Writes the files of the program's end. `moment`: "exit", or what ends the program. */
 void dump_at_end(const char *moment);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * The functions do not allocate. Any thread may call them, also in a signal handler. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ERROR_FILE_H
-#define HAK_ERROR_FILE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -20,5 +19,3 @@ void error_explain(const char *line, const void *p, bool ends, const void *calle
 
 /* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */
 bool error_explain_fault(const void *address, const char *access, uintptr_t code);
-
-#endif

@@ -1,11 +1,8 @@
 /* The last look at the heap, when the program ends: what no later call would find. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_EXIT_CHECK_H
-#define HAK_EXIT_CHECK_H
+#pragma once
 
 enum { EXIT_SUPERSLABS = 256 }; /* are looked at, 512 MiB: some 60 us, a page of records each */
 /* Reports damage behind live blocks that have a canary, and writes into memory that is unused. Looks only in a program
  * with one thread. */
 void exit_check(void);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * The holder of a slot's block touches the slot's entry; `state` passes it on. Reports read it while it may change. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_GUARD_SAMPLE_H
-#define HAK_GUARD_SAMPLE_H
+#pragma once
 
 #include "base/text.h"
 #include "heap.h"
@@ -29,5 +28,3 @@ bool guard_describe(struct text *line, const void *address, const char *how);
 
 /* Who allocated or freed the block at the address. False: it is not in the guard pool, or was not freed. */
 bool guard_stack(const void *p, enum stack_event event, struct stack_taken *stack);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * INSPECT_VERSION changes when the meaning of a fact does. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_INSPECT_H
-#define HAK_INSPECT_H
+#pragma once
 
 #include "heap.h"
 
@@ -36,5 +35,3 @@ struct inspect {
     const struct inspect_place *places; /* constant */
 };
 extern HAK_HIDDEN struct inspect hak_inspect;
-
-#endif

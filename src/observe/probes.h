@@ -11,8 +11,7 @@
  *
  * For any thread at any time. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PROBES_H
-#define HAK_PROBES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -23,5 +22,3 @@ void probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
 /* A sampled block is being freed. Frees of other blocks have no probe. Called while hak_asked.free_tracers is not
  * 0. */
 void probe_free(const void *block);
-
-#endif

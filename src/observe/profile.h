@@ -14,8 +14,7 @@
  * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no
  * place are dropped and counted. Any thread calls anything. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PROFILE_H
-#define HAK_PROFILE_H
+#pragma once
 
 #include "asked.h"
 #include "base/options.h"
@@ -102,5 +101,3 @@ size_t profile_bytes(const void *p);
 
 /* Writes the profile into an open file. False: there is no room to put it together. */
 bool profile_write(int fd, const char *moment);
-
-#endif

@@ -11,8 +11,7 @@
  * readable. Any thread may call it, with or without the interpreter's lock, because a thread's frames change only while
  * the thread itself runs. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_PYTHON_H
-#define HAK_PYTHON_H
+#pragma once
 
 #include "base/base.h"
 
@@ -49,5 +48,3 @@ extern HAK_HIDDEN struct python hak_python;
 /* Stores the words of the calling thread's frames, innermost first, and returns how many: at most `max`.
  * hak_python.codes must be set. */
 unsigned python_capture(uintptr_t *words, unsigned max);
-
-#endif

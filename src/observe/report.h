@@ -1,8 +1,7 @@
 /* What follows the line of a failure: in which process and thread, and which calls led there. Any thread, in a signal
  * handler, too; nothing allocates. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_REPORT_H
-#define HAK_REPORT_H
+#pragma once
 
 #include "base/text.h"
 
@@ -23,5 +22,3 @@ void report_caller(uintptr_t caller);
  * "function_offset", "path", "offset" (as `hakmem symbolize` wants it) and "build_id". */
 void report_json_here(struct text *t, uintptr_t code);
 void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth);
-
-#endif

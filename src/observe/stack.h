@@ -6,8 +6,7 @@
  * elsewhere only those of the program and of this library are known, so the stack ends at the first frame of another
  * library. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_STACK_H
-#define HAK_STACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ struct stack_taken {
     uint32_t thread, depth;
     uintptr_t callers[STACK_CALLERS];
 };
-
-#endif

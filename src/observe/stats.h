@@ -4,8 +4,7 @@
  * page) is split by what the slab records say lies there. What the program holds and never touched is not resident, so
  * it is no term. Any thread may ask; while others run, figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_STATS_H
-#define HAK_STATS_H
+#pragma once
 
 #include "base/text.h"
 #include "ledger.h"
@@ -80,5 +79,3 @@ uint64_t stats_write(enum output_name name, uint64_t number);
 struct hak_class_use;
 /* As hak_class_uses. */
 size_t stats_classes(struct hak_class_use *classes, size_t room);
-
-#endif

@@ -2,8 +2,7 @@
  * still the same files. Does not allocate, and opens no file in a sandbox. Any thread may call these functions, also in
  * a signal handler. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SYMBOLS_H
-#define HAK_SYMBOLS_H
+#pragma once
 
 #include "base/os.h"
 #include "base/text.h"
@@ -19,5 +18,3 @@ bool symbol_find(const struct os_module *module, uintptr_t address, struct symbo
                  size_t room_bytes);
 /* Writes the module's build id in hexadecimal digits between the two texts, or nothing if it has none. */
 void symbol_put_build_id(struct text *t, const char *before, const struct os_module *module, const char *after);
-
-#endif

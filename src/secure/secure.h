@@ -12,8 +12,7 @@
  * stay empty, so malloc and free always reach the slow paths of alloc.c, which check the option or the slab's kind. The
  * hit path of secure mode's malloc is inlined there, and that of free is one jump away. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_H
-#define HAK_SECURE_H
+#pragma once
 
 #include "secure/secure_block.h"
 #include "secure/secure_trace.h"
@@ -57,4 +56,3 @@ enum secure_maker secure_maker_of(const void *p);
 /* At the program's end: checks the free blocks, which no later malloc may do, and in a program with one thread also the
  * canaries of live small blocks. */
 void secure_check_at_exit(void);
-#endif

@@ -1,7 +1,6 @@
 /* What secure mode knows of a block, and what a heap has of its blocks. See secure.h. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_BLOCK_H
-#define HAK_SECURE_BLOCK_H
+#pragma once
 
 #include "canary.h"
 #include "links.h"
@@ -102,5 +101,3 @@ HAK_INLINE bool secure_size_fits(const void *p, size_t claimed, size_t bytes, bo
     return claimed == bytes ||
            (!exactly && (uintptr_t)p % page == 0 && claimed < bytes && round_up(claimed, page) == bytes);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Damage to secure mode's blocks: overwritten canaries, and free blocks that are no longer zero. Used by secure.c and
  * secure_slab.c only. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_DAMAGE_H
-#define HAK_SECURE_DAMAGE_H
+#pragma once
 
 #include "secure/secure_block.h"
 #include "secure/secure_span.h"
@@ -56,5 +55,3 @@ void secure_check_span(size_t slot, unsigned order);
 /* Checks all blocks of a slab, which no other thread may use meanwhile: the canaries of live ones, and that free ones
  * are zero. Returns the size of what it looked at in bytes. */
 size_t secure_check_slab(struct secure_span *span, unsigned c);
-
-#endif

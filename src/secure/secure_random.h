@@ -1,7 +1,6 @@
 /* Secure mode's random numbers: a heap's own, seeded from the system's. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_RANDOM_H
-#define HAK_SECURE_RANDOM_H
+#pragma once
 
 #include "canary.h"
 #include "heap.h"
@@ -18,5 +17,3 @@ HAK_INLINE uint64_t secure_next_random(struct heap *h) {
 }
 uint64_t secure_random(struct heap *h); /* for any heap */
 HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
-
-#endif

@@ -1,8 +1,7 @@
 /* Secure mode's slabs: spans cut into blocks of one class. No thread owns a slab: all take from it and give to it. Used
  * by secure.c only. All functions are thread-safe. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_SLAB_H
-#define HAK_SECURE_SLAB_H
+#pragma once
 
 #include "secure/secure_block.h"
 #include "secure/secure_span.h"
@@ -31,5 +30,3 @@ void secure_slab_put_back(struct heap *h, struct secure_span *span, unsigned c, 
                           const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
 /* Purges free pages of a slab, which are zero before and after. Returns how many. */
 size_t secure_slab_purge(struct heap *h, struct secure_span *span, unsigned c);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Any thread may call any function; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_SPAN_H
-#define HAK_SECURE_SPAN_H
+#pragma once
 
 #include "heap.h"
 
@@ -113,5 +112,3 @@ extern HAK_HIDDEN _Atomic(char *) span_table_made;
 /* At the start: reserves the table, since malloc does not ask for all that this takes. */
 void span_start(void);
 struct region_range span_table(void);
-
-#endif

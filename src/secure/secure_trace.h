@@ -12,8 +12,7 @@
  * The memory is a mapping of fixed size, made when the first block is noted and touched as it fills. Any thread calls
  * anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SECURE_TRACE_H
-#define HAK_SECURE_TRACE_H
+#pragma once
 
 #include "base/options.h"
 #include "observe/stack.h"
@@ -26,5 +25,3 @@ HAK_INLINE void *secure_trace(void *p, enum stack_event event) {
 
 /* Who allocated or freed the block that has the address. False: that is not known. In a signal handler, too. */
 bool secure_trace_find(const void *p, enum stack_event event, struct stack_taken *stack);
-
-#endif

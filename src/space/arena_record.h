@@ -9,8 +9,7 @@
  *
  * Records are never unmapped. Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ARENA_RECORD_H
-#define HAK_ARENA_RECORD_H
+#pragma once
 
 #include "account.h"
 #include "classes.h"
@@ -104,5 +103,3 @@ HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
     return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
 }
 HAK_INLINE void arena_lost(uint32_t number, size_t slots) { arena_uncount(arena_numbered(number), slots); }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_ARENA_SPACE_H
-#define HAK_ARENA_SPACE_H
+#pragma once
 
 #include "superslab.h"
 #include "space/arena_record.h"
@@ -53,5 +52,3 @@ HAK_INLINE bool space_may_trim(const struct client *c, size_t superslab) {
 }
 /* As superslab_next_active_in, where it may. */
 size_t space_next_to_trim(const struct client *c, size_t slot, struct superslab_range in);
-
-#endif
