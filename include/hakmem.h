@@ -155,8 +155,8 @@ HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *
  * Any thread may use any arena at any time; each thread has its own lists of free blocks in each arena it uses. A
  * handle that is no arena's is bad input: one line, then abort(), or EINVAL under ON_ERROR=warn and ignore.
  *
- * Blocks of arenas are in the heap profile (not those in memory of the caller's), and not put between guard pages. What
- * secure mode promises holds for them, except those in memory of the caller's. */
+ * Blocks of arenas are in the heap profile, and not put between guard pages. What secure mode promises holds for
+ * them. */
 
 typedef struct hak_arena hak_arena;
 
@@ -174,30 +174,13 @@ typedef struct hak_arena_options {
 /* Makes an arena; `options` NULL: without name and limit. NULL with ENOMEM without memory or above 65,535 arenas. */
 HAK_EXPORT hak_arena *hak_arena_new(const hak_arena_options *options) HAK_NOEXCEPT;
 
-/* The same in memory of the caller's: `bytes` (64 KiB to 256 GiB) from `memory` on, mapped, readable and writable; huge
- * pages, shared and device memory too, if atomic instructions work there. All blocks lie in it, and all that is known
- * of them: about a 45th of the memory, which the call clears. Outside are only the arena's name, limit and figures, and
- * one word with the memory's place. No system call is ever made on the memory. Incomplete pages of 4 KiB at the ends
- * stay unused.
- *   - Sizes up to 1 KiB are rounded as elsewhere, larger ones to KiB, and `limit_bytes` likewise counts KiB. A full
- *     memory counts as a limit that was reached.
- *   - Threads keep no free blocks: malloc and free of a block take some 550 instructions together.
- *   - hak_arena_destroy leaves the memory as it is; afterwards it is the caller's. After hak_arena_release it is so
- *     once the last block is freed. Until then it must stay mapped.
- *   - If parent and child share the memory after fork, only one of them may go on using the arena.
- *   - In secure mode the blocks have no canaries, quarantine and guards; pointers are checked as in the default mode.
- * NULL with ENOMEM above 256 such arenas; with EINVAL if the memory is too small or too large, overlaps that of another
- * arena, or is HAKMEM's (a block of malloc). */
-HAK_EXPORT hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_arena_options *options) HAK_NOEXCEPT;
-
 /* Keeps all blocks of the arena out of core dumps (MADV_DONTDUMP): keys and passwords, or a cache that would make dumps
  * large. To be called before anything is allocated there.
  *   - hak_arena_destroy clears the memory before others have it, at the cost of its pages' next faults.
  *     hak_arena_release gives the blocks to the process's heap, whose blocks are in dumps.
  *   - Each SuperSlab takes up to two mappings of those that a process may have (vm.max_map_count). Where the system
  *     refuses, one line says so, and the blocks may be in dumps.
- *   - What dumps have of memory that the caller brought, the caller says himself, by madvise.
- * Returns 0; EBUSY if something was allocated there before; EINVAL after bad input, and for memory of the caller's. */
+ * Returns 0; EBUSY if something was allocated there before; EINVAL after bad input. */
 HAK_EXPORT int hak_arena_no_dump(hak_arena *arena) HAK_NOEXCEPT;
 
 /* Frees all blocks of the arena at once, whoever allocated them, and ends it, in time proportional to its SuperSlabs;

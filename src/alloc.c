@@ -229,12 +229,7 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
     }
     if (other_has(p))
         return other_calls()->free(p);
-    struct slab *brought = region_has(p) ? NULL : hook_slab_outside(p);
-    if (brought != NULL)
-        alloc_free_other(brought, p);
-    else if (!region_has(p))
-        fail_bad_pointer("free", p, "not a block of this heap", 0);
-    else if (region_has(p) && lookup_for_free(p)) /* this heap's, with purged pages */
+    if (lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 

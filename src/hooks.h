@@ -54,8 +54,6 @@ void hook_rests(void);
 
 /* ---- arena/ ---- */
 
-/* The record of a block that is in memory which the program brought; NULL: the address is in none. */
-struct slab *hook_slab_outside(const void *p);
 /* Allocates for a thread that has set a default arena, and so has heap_redirected. */
 void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *zero);
 /* Allocates beside a block of an arena's: there if the arena lives, else as malloc. */

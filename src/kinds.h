@@ -29,8 +29,7 @@ X(KIND_GUARD_PAGE,   kind_guard_page)    /* a slot of the guard pool, one block 
 X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
 X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */ \
 X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */ \
-X(KIND_PACKED,       kind_packed)        /* every slot in which it has pieces (scarce/packed.h) */ \
-X(KIND_BROUGHT,      kind_brought)       /* no slot's: the record of memory that the program gave an arena */
+X(KIND_PACKED,       kind_packed)        /* every slot in which it has pieces (scarce/packed.h) */
 // clang-format on
 
 enum slab_kind {
@@ -38,7 +37,7 @@ enum slab_kind {
     KINDS(NUMBER)
 #undef NUMBER
         KIND_COUNT,
-    KIND_IN_ARENA = 16, /* from KIND_BROUGHT on a block may be an arena's */
+    KIND_IN_ARENA = 16, /* beside a kind: the block is an arena's */
 };
 
 /* What a kind knows of an address. */

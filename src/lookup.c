@@ -1,7 +1,6 @@
 /* See lookup.h. */
 /* SPDX-License-Identifier: MIT */
 #include "lookup.h"
-#include "hooks.h"
 #include "base/fail.h"
 #include "beside/other.h"
 #include "search.h"
@@ -12,9 +11,9 @@
 /* Does not tell whether the block is free. */
 static struct block lookup_find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
-    b.slab = region_has(p) ? slab_at_offset(region_offset(p)) : hook_slab_outside(p);
-    if (b.slab == NULL)
+    if (!region_has(p))
         return b;
+    b.slab = slab_at_offset(region_offset(p));
     b.why = "inside a block";
     kind_of(b.slab)->find(&b, p);
     return b;

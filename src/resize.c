@@ -191,7 +191,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     if (moved != NULL)
         return moved;
     int error = errno;
-    bool of_arena = unlikely(slab_kind(b.slab) >= KIND_BROUGHT);
+    bool of_arena = unlikely(slab_kind(b.slab) >= KIND_IN_ARENA);
     moved = of_arena ? hook_malloc_near(b.slab, bytes) : alloc_malloc(bytes, alloc_slow);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
@@ -206,7 +206,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
 
 /* A tiny block grows, as interpreters' arrays do: it is always copied. */
 HAK_NOINLINE static void *realloc_tiny(void *p, size_t bytes, size_t had) {
-    if (unlikely(slab_kind(slab_at_offset(region_offset(p))) >= KIND_BROUGHT))
+    if (unlikely(slab_kind(slab_at_offset(region_offset(p))) >= KIND_IN_ARENA))
         return realloc_else(p, bytes, had);
     void *moved = alloc_malloc(bytes, alloc_slow);
     return moved != NULL ? copied_to(moved, p, had) : NULL;

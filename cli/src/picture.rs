@@ -17,11 +17,13 @@ use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// As the program named it, or its number; it may be in memory that is not the heap's.
+/// As the program named it, or its number.
 pub fn arena_name(arena: &Arena) -> String {
-    let name =
-        if arena.name.is_empty() { arena.number.to_string() } else { format!("\"{}\"", shown::line(&arena.name)) };
-    name + if arena.brought { " (not in the heap)" } else { "" }
+    if arena.name.is_empty() {
+        arena.number.to_string()
+    } else {
+        format!("\"{}\"", shown::line(&arena.name))
+    }
 }
 
 /// A term of the RSS.
@@ -370,7 +372,6 @@ pub mod tests {
                 Arena {
                     number: 1,
                     name: "requests\x1b".into(),
-                    brought: false,
                     live: 3 << 20,
                     used: 4 << 20,
                     peak: 5 << 20,
@@ -381,7 +382,6 @@ pub mod tests {
                 Arena {
                     number: 2,
                     name: "".into(),
-                    brought: true,
                     live: 8 << 10,
                     used: 8 << 10,
                     peak: 9 << 10,

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena.h"
 #include "space/arena_space.h"
-#include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"
 #include "base/log.h"
@@ -26,8 +25,7 @@ struct arena *arena_checked(uintptr_t handle, const char *call) {
 
 /* ---- making ---- */
 
-/* In the process's SuperSlabs, or in memory of the caller's. */
-static uintptr_t make(const hak_arena_options *options, bool is_lane, bool brings, void *memory, size_t bytes) {
+uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
     static const hak_arena_options none;
     const hak_arena_options *o = options != NULL ? options : &none;
     struct arena *a = region_init() ? arena_take() : NULL;
@@ -37,25 +35,13 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
         errno = ENOMEM;
         return 0;
     }
-    a->brought = brings ? brought_make(a, memory, bytes) : NULL;
-    if (brings && a->brought == NULL) {
-        arena_put(a);
-        return 0;
-    }
     arena_set_name(a, o->name);
     store_relaxed(&a->is_lane, is_lane);
     store_relaxed(&a->is_undumped, false);
-    size_t slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
-    store_release(&a->slot_bytes, slot_bytes);
-    store_release(&a->limit_slots, o->limit_bytes != 0 ? o->limit_bytes / slot_bytes : ARENA_UNLIMITED);
+    store_release(&a->limit_slots, o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED);
     a->over_limit = o->over_limit;
     a->argument = o->argument;
     return arena_open(a);
-}
-
-uintptr_t arena_make(const hak_arena_options *options, bool is_lane) { return make(options, is_lane, false, NULL, 0); }
-uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options) {
-    return make(options, false, true, memory, bytes);
 }
 
 /* ---- ending ---- */
@@ -171,7 +157,7 @@ static void end_heaps(struct arena *a) {
     }
 }
 
-static void end_in_region(struct arena *a, bool keep_blocks) {
+static void end_blocks(struct arena *a, bool keep_blocks) {
     struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife;
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         if (keep_blocks)
@@ -190,10 +176,7 @@ bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
         fail_bad_arena(call, handle);
         return false;
     }
-    if (a->brought != NULL)
-        brought_end(a, keep_blocks);
-    else
-        end_in_region(a, keep_blocks);
+    end_blocks(a, keep_blocks);
     arena_put(a);
     return true;
 }
@@ -201,12 +184,7 @@ bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
 /* ---- figures ---- */
 
 uintptr_t arena_of_block(const void *block) {
-    if (!region_has(block)) {
-        const struct slab *record = hook_slab_outside(block);
-        const struct arena *a = record != NULL ? brought_arena(record) : NULL;
-        return a != NULL ? load_relaxed(&a->handle) : 0;
-    }
-    uint32_t number = superslab_arena(region_offset(block) / SUPERSLAB_BYTES);
+    uint32_t number = region_has(block) ? superslab_arena(region_offset(block) / SUPERSLAB_BYTES) : 0;
     return number != 0 ? load_relaxed(&arena_numbered(number)->handle) : 0;
 }
 
@@ -216,8 +194,7 @@ void arena_measure(const struct arena *a, hak_arena_stats *stats) {
         .used_bytes = use.used_bytes,
         .peak_bytes = use.peak_bytes,
         .limit_bytes = use.limit_bytes,
-        .reserved_bytes = a->brought != NULL ? brought_pieces(a->brought) * BROUGHT_PIECE_BYTES
-                                             : load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
+        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
         .refusals = load_relaxed(&a->refusals),
     };
     for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
@@ -240,8 +217,6 @@ static bool call_visitor(void *block, size_t bytes, void *visit) {
 
 int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     struct visit v = {visit, argument, 0};
-    if (a->brought != NULL)
-        brought_visit(a->brought, call_visitor, &v);
     for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->next_in_arena)
         thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))

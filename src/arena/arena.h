@@ -14,10 +14,8 @@
 #include "space/arena_record.h"
 #include "hakmem.h"
 
-/* Returns 0 if there is no memory or there are too many arenas, and if the caller's memory is of no use; errno says
- * which. `is_lane`: it never ends (lane.h). */
+/* Returns 0, with ENOMEM, if there is no memory or there are too many arenas. `is_lane`: it never ends (lane.h). */
 uintptr_t arena_make(const hak_arena_options *options, bool is_lane);
-uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options);
 /* Whether there was such an arena; if not, that is reported. */
 bool arena_end(uintptr_t handle, bool keep_blocks, const char *call);
 /* The record of the arena; NULL: there is none, which is reported. */

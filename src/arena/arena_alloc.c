@@ -4,21 +4,12 @@
 #include "alloc.h"
 #include "alloc_slow.h"
 #include "arena/arena_heap.h"
-#include "arena/brought.h"
 #include "base/fail.h"
 #include "hooks.h"
 #include "kinds.h"
 #include "thread.h"
 
-static void *allocate_brought(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
-    void *p = bytes <= PTRDIFF_MAX && alignment <= PTRDIFF_MAX ? brought_malloc(a, bytes, alignment) : NULL;
-    *zero = false;
-    return p != NULL ? p : alloc_no_memory(NULL);
-}
-
 static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
-    if (unlikely(a->brought != NULL))
-        return allocate_brought(a, bytes, alignment, zero);
     struct heap *h = bytes <= PTRDIFF_MAX && alignment <= PTRDIFF_MAX ? thread_enter() : NULL;
     struct heap *of = h != NULL ? arena_heap(h, a) : NULL;
     void *p = of != NULL ? alloc_from(of, bytes, alignment, zero) : alloc_no_memory(h);
@@ -56,13 +47,7 @@ HAK_NOINLINE void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *
     return alloc_no_memory(NULL);
 }
 
-/* Returns the arena of a block that is in an arena's memory, or NULL if that arena was released. */
-static struct arena *arena_near(const struct slab *s) {
-    return slab_kind(s) == KIND_BROUGHT ? brought_arena(s) : arena_of_slab(s);
-}
-
 void *hook_malloc_near(const struct slab *s, size_t bytes) {
-    struct arena *a = arena_near(s);
     bool zero;
-    return a != NULL ? arena_malloc_any(a, bytes, 1, &zero) : alloc_malloc(bytes, alloc_slow);
+    return arena_malloc_any(arena_of_slab(s), bytes, 1, &zero);
 }

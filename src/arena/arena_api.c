@@ -21,10 +21,6 @@ hak_arena *hak_arena_new(const hak_arena_options *options) {
     return (hak_arena *)arena_make(options, false); /* NOLINT: a handle is no address */
 }
 
-hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_arena_options *options) {
-    return (hak_arena *)arena_make_in(memory, bytes, options); /* NOLINT: a handle is no address */
-}
-
 void hak_arena_destroy(hak_arena *arena) {
     if (arena != NULL)
         arena_end((uintptr_t)arena, false, "hak_arena_destroy");
@@ -117,7 +113,7 @@ int hak_arena_set_default(hak_arena *arena, hak_arena **before) {
 
 int hak_arena_no_dump(hak_arena *arena) {
     struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_no_dump");
-    if (a == NULL || a->brought != NULL)
+    if (a == NULL)
         return EINVAL;
     if (load_relaxed(&a->superslabs) != 0)
         return EBUSY;

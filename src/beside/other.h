@@ -41,8 +41,6 @@ HAK_INLINE bool other_lies_in_region(const void *block) {
            load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word) >> (SUPERSLAB_SLOTS + slot % SUPERSLAB_SLOTS) & 1;
 }
 /* Is the block another allocator's? */
-HAK_INLINE bool other_has(const void *block) {
-    return other_is_on() && block != NULL && !other_lies_in_region(block) && hook_slab_outside(block) == NULL;
-}
+HAK_INLINE bool other_has(const void *block) { return other_is_on() && block != NULL && !other_lies_in_region(block); }
 /* A block of the other allocator's, with any power of two as alignment. */
 void *other_malloc(size_t bytes, size_t alignment);

@@ -26,9 +26,8 @@ F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_
 F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, secure_large_state) F(slab, lead_bytes) \
 F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
-F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) F(arena, brought) F(arena, slot_bytes) \
-F(arena, limit_slots) \
-F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
+F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
+F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, ring) \
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \

@@ -409,8 +409,6 @@ static bool secure_small_size_fits(const void *p, size_t claimed, size_t bytes, 
 /* ---- which operator made a block ---- */
 
 void secure_set_maker(void *p, enum secure_maker maker) {
-    if (!region_has(p)) /* in memory that the program brought */
-        return;
     struct slab *part = slab_at_offset(region_offset(p)), *s = span_first(part);
     if (slab_tier(part) == KIND_SECURE_LARGE) {
         part->maker = (uint16_t)maker;

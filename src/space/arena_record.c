@@ -96,12 +96,11 @@ void arena_put(struct arena *a) {
 /* ---- limits ---- */
 
 struct arena_use arena_use(const struct arena *a) {
-    size_t limit = load_acquire(&a->limit_slots),
-           slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
+    size_t limit = load_acquire(&a->limit_slots); /* before the handle again */
     return (struct arena_use){
-        .used_bytes = load_acquire(&a->slots) * slot_bytes,
-        .peak_bytes = load_acquire(&a->peak_slots) * slot_bytes,
-        .limit_bytes = limit != ARENA_UNLIMITED ? limit * slot_bytes : 0,
+        .used_bytes = load_acquire(&a->slots) * SLOT_BYTES,
+        .peak_bytes = load_acquire(&a->peak_slots) * SLOT_BYTES,
+        .limit_bytes = limit != ARENA_UNLIMITED ? limit * SLOT_BYTES : 0,
     };
 }
 

@@ -15,7 +15,6 @@
 #include "classes.h"
 
 struct heap;
-struct brought;   /* brought.h */
 struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing */
 
 enum {
@@ -31,17 +30,15 @@ struct arena {
     uint64_t generation;          /* of the number; whoever has taken the record */
     uint32_t number;              /* constant */
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
-    /* Constant while the arena lives. Statistics may read the first four at any time; their read of a handle before and
-     * after pairs with the releases of the name, limit_slots and slot_bytes. */
+    /* Constant while the arena lives. Statistics may read the first three at any time; their read of a handle before
+     * and after pairs with the releases of the name and limit_slots. */
     union {
         char name[ARENA_NAME_BYTES]; /* for whoever knows that the arena lives */
         _Atomic uint64_t name_word[ARENA_NAME_WORDS];
     };
     _Atomic size_t limit_slots; /* ARENA_UNLIMITED: no limit */
-    _Atomic size_t slot_bytes;  /* SLOT_BYTES; of a piece in brought memory, where a piece counts as a slot */
     _Atomic bool is_lane;       /* the process's own, see lane.h */
     _Atomic bool is_undumped;   /* core dumps have none of its blocks; set before its first SuperSlab comes */
-    struct brought *brought;    /* the memory that it was given; NULL: it has SuperSlabs */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
     /* Any thread. The counts are exact after each change; the others are hints, relaxed. */

@@ -37,11 +37,7 @@ void hook_settled(void) {}
 void hook_rests(void) {}
 
 /* ---- arena ---- */
-const struct kind kind_arena = {.name = "no arena's"}, kind_brought = {.name = "no brought memory"};
-struct slab *hook_slab_outside(const void *p) {
-    (void)p;
-    return NULL;
-}
+const struct kind kind_arena = {.name = "no arena's"};
 void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *zero) {
     (void)bytes, (void)alignment, (void)zero;
     return NULL;

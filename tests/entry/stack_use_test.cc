@@ -341,22 +341,6 @@ void hinted_blocks() {
     }
 }
 
-void brought_arenas() {
-    MARK_STACK();
-    static char memory[1 << 20];
-    for (int round = 0; round < 2; round++) {
-        hak_arena *arena = hak_arena_new_in(memory, sizeof memory, nullptr);
-        for (size_t i = 0; i < 2000; i++)
-            blocks[i] = hak_arena_malloc(arena, mixed_size(i) / 64);
-        for (size_t i = 0; i < 2000; i++) {
-            blocks[i] = hak_arena_realloc(arena, blocks[i], mixed_size(i) / 50 + 1);
-            free(blocks[i]);
-        }
-        hak_arena_visit(arena, visited, nullptr);
-        hak_arena_destroy(arena);
-    }
-}
-
 /* Each misuse is reported on standard error, and the program goes on. */
 void misuses() {
     MARK_STACK();
@@ -483,7 +467,6 @@ const std::vector<Scenario> &scenarios() {
              return covered;
          }(),
          hinted_blocks, malloc, free, realloc},
-        {"brought arenas", {"hak_arena_new_in"}, brought_arenas, malloc, free, realloc},
         {"new", {"_Znwm", "_ZdlPv"}, allocates_and_releases, allocate_by<17>, release_by<9>, realloc},
         {"new[]", {"_Znam", "_ZdaPv"}, allocates_and_releases, allocate_by<16>, release_by<8>, realloc},
         {"new nothrow",

@@ -35,7 +35,6 @@ thread_local long now_at;
 }
 
 constexpr unsigned kChildAlarmSeconds = 600;
-constexpr size_t kBroughtBytes = 2 * kMiB;
 
 } // namespace
 
@@ -117,12 +116,7 @@ Machine::Machine(const Surface &surface, World &world, unsigned number, size_t p
     : surface_(surface), standard_(surface.posix_memalign != nullptr), world_(world), blocks_(places),
       tag_(number << 24) {}
 
-Machine::~Machine() {
-    hak_arena_destroy(arena_);
-    hak_arena_destroy(brought_);
-    if (memory_ != nullptr)
-        munmap(memory_, kBroughtBytes);
-}
+Machine::~Machine() { hak_arena_destroy(arena_); }
 
 bool Machine::run(const Step &step) {
     now = step;
@@ -383,13 +377,6 @@ void Machine::do_realloc(const Step &step) {
             broken("realloc(p, 0) is not NULL");
         return;
     }
-    if (moved == nullptr && brought_ != nullptr && hak_arena_of(block.at) == brought_) { /* full: the block stays */
-        if (!careless)
-            world_.born(block, surface_.usable_size(block.at));
-        blocks_[step.place % blocks_.size()] = block;
-        bytes_ += block.size;
-        return;
-    }
     if (moved == nullptr && !careless)
         broken("NULL for %zu bytes, errno %d", to, errno);
     size_t kept = block.filled < to ? block.filled : to;
@@ -558,18 +545,11 @@ void Machine::end_arena(bool keep_blocks) {
     arena_ = nullptr;
 }
 
-/* The steps that follow allocate in an arena, or no longer; a block is made in either arena; the arena ends. */
+/* The steps that follow allocate in an arena, or no longer; a block is made there; the arena ends. */
 void Machine::do_arena(const Step &step) {
-    if (memory_ == nullptr) {
-        void *memory = mmap(nullptr, kBroughtBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED)
-            broken("no memory for an arena");
-        memory_ = static_cast<char *>(memory);
-        brought_ = hak_arena_new_in(memory_, kBroughtBytes, nullptr);
-    }
     if (arena_ == nullptr)
         arena_ = hak_arena_new(nullptr);
-    if (arena_ == nullptr || brought_ == nullptr)
+    if (arena_ == nullptr)
         return; /* no memory */
     unsigned flavour = step.flavour % 16;
     if (flavour < 4)
@@ -580,10 +560,9 @@ void Machine::do_arena(const Step &step) {
         size_t size = allowed(step.size), alignment = step.flavour < 128 ? 0 : size_t{8} << step.flavour / 16;
         if (at(step.place) != nullptr)
             release(remove(step.place), step.flavour / 16);
-        hak_arena *in = flavour < 12 ? brought_ : arena_;
-        void *block = alignment != 0 ? hak_arena_aligned_alloc(in, alignment, size) : hak_arena_malloc(in, size);
-        if (block != nullptr || in == arena_)
-            put(step.place, block, size, alignment);
+        put(step.place,
+            alignment != 0 ? hak_arena_aligned_alloc(arena_, alignment, size) : hak_arena_malloc(arena_, size), size,
+            alignment);
     }
 }
 

@@ -129,10 +129,8 @@ class Machine {
     std::vector<Block> blocks_;        /* by place */
     std::vector<Block> freed_{kFreed}; /* the most recent ones, for damage */
     size_t freed_next_ = 0, bytes_ = 0;
-    hak_arena *arena_ = nullptr;   /* its blocks are this machine's alone */
-    hak_arena *brought_ = nullptr; /* likewise, in memory of the machine's */
-    char *memory_ = nullptr;
-    bool in_arena_ = false; /* steps that allocate do so in arena_, by default */
+    hak_arena *arena_ = nullptr; /* its blocks are this machine's alone */
+    bool in_arena_ = false;      /* steps that allocate do so in arena_, by default */
     uint32_t tag_;
 };
 

@@ -164,39 +164,35 @@ TEST(Arenas, ALimitHoldsAmongThreads) {
     constexpr size_t kLimit = 8 * kMiB;
     const int rounds = std::max(times(6000), 600);
     static Limited limited;
-    std::vector<char> memory(kLimit);
     hak_arena_options options = {"limited", kLimit, Limited::over_limit, &limited};
-    for (bool brought : {false, true}) {
-        hak_arena *arena = brought ? hak_arena_new_in(memory.data(), memory.size(), &options) : hak_arena_new(&options);
-        limited.calls = 0;
-        std::atomic<size_t> refused{0};
-        std::vector<std::thread> threads;
-        for (uint64_t i = 0; i < 4; i++)
-            threads.emplace_back([&, i] {
-                Random random(i);
-                for (int round = 0; round < rounds; round++) {
-                    size_t size = sizeof(Block) + random.log_size(16);
-                    void *block = hak_arena_malloc(arena, size);
-                    if (block == nullptr) {
-                        refused++;
-                        sched_yield(); /* to whoever has in its caches what the callbacks freed */
-                    } else {
-                        check_and_free(
-                            limited.blocks[random.below(limited.blocks.size())].exchange(filled(block, size, random)));
-                    }
+    hak_arena *arena = hak_arena_new(&options);
+    std::atomic<size_t> refused{0};
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            Random random(i);
+            for (int round = 0; round < rounds; round++) {
+                size_t size = sizeof(Block) + random.log_size(16);
+                void *block = hak_arena_malloc(arena, size);
+                if (block == nullptr) {
+                    refused++;
+                    sched_yield(); /* to whoever has in its caches what the callbacks freed */
+                } else {
+                    check_and_free(
+                        limited.blocks[random.below(limited.blocks.size())].exchange(filled(block, size, random)));
                 }
-            });
-        for (auto &thread : threads)
-            thread.join();
-        hak_arena_stats stats = {};
-        hak_arena_get_stats(arena, &stats);
-        EXPECT_LE(stats.peak_bytes, kLimit);
-        EXPECT_GT(limited.calls, 0u);
-        EXPECT_LT(refused, static_cast<size_t>(rounds)) << "of four times as many";
-        for (auto &block : limited.blocks)
-            check_and_free(block.exchange(nullptr));
-        hak_arena_destroy(arena);
-    }
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    hak_arena_stats stats = {};
+    hak_arena_get_stats(arena, &stats);
+    EXPECT_LE(stats.peak_bytes, kLimit);
+    EXPECT_GT(limited.calls, 0u);
+    EXPECT_LT(refused, static_cast<size_t>(rounds)) << "of four times as many";
+    for (auto &block : limited.blocks)
+        check_and_free(block.exchange(nullptr));
+    hak_arena_destroy(arena);
 }
 
 /* Statistics are read while arenas end and others take their places: a report never has one's name beside another's

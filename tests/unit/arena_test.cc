@@ -616,10 +616,6 @@ TEST_F(Undumped, ComesBeforeTheFirstBlock) {
     EXPECT_EQ(hak_arena_no_dump(arena_), EBUSY);
     EXPECT_TRUE(is_dumped(filled(remake(), 10))) << "another arena's wish";
     EXPECT_EQ(hak_arena_no_dump(arena_), EBUSY);
-    std::vector<char> memory(kMiB);
-    hak_arena *brought = hak_arena_new_in(memory.data(), memory.size(), nullptr);
-    EXPECT_EQ(hak_arena_no_dump(brought), EINVAL);
-    hak_arena_destroy(brought);
 }
 
 using ArenaDeath = Arena;

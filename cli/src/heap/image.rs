@@ -230,7 +230,7 @@ impl Builder {
         let chunk = self.place("chunk", self.constant("ARENAS_IN_CHUNK") * size);
         self.set(arenas, "arena_table.made", 2);
         self.set(arenas, "arena_table.chunk", chunk);
-        for (field, value) in [("arena.handle", 1), ("arena.slot_bytes", 65536), ("arena.slots", 3)] {
+        for (field, value) in [("arena.handle", 1), ("arena.slots", 3)] {
             self.set(chunk + size, field, value);
         }
         self.set(ROWS_AT, "superslab.arena", 1);

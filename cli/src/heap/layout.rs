@@ -283,9 +283,8 @@ facts! {
 facts! {
     /// What is needed of `struct arena` (src/space/arena_record.h).
     ArenaFacts {
-        numbers: made = "arena_table.made" upto 4, handle = "arena.handle" upto 8, brought = "arena.brought" upto 8,
-            slot_bytes = "arena.slot_bytes" upto 8, limit_slots = "arena.limit_slots" upto 8,
-                slots = "arena.slots" upto 8,
+        numbers: made = "arena_table.made" upto 4, handle = "arena.handle" upto 8,
+            limit_slots = "arena.limit_slots" upto 8, slots = "arena.slots" upto 8,
             peak_slots = "arena.peak_slots" upto 8, superslabs = "arena.superslabs" upto 8,
                 of_heap = "client.arena" upto 4;
         arrays: chunk = "arena_table.chunk" of 8, name = "arena.name" of 1;

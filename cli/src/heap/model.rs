@@ -272,16 +272,12 @@ pub struct ThreadHeap {
     pub owned_slabs: u32,
 }
 
-/// A heap that the program made (`hak_arena_new`). Its bytes are part of the terms, but in memory that the program
-/// brought.
+/// A heap that the program made (`hak_arena_new`). Its bytes are part of the terms.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Arena {
     pub number: u32,
     /// As the program named it, perhaps empty.
     pub name: String,
-    /// Is it in memory that the program brought? Then nothing is known of its blocks, and `live` is `used`, `resident`
-    /// 0.
-    pub brought: bool,
     /// Blocks that the program holds.
     pub live: u64,
     /// Slots in use, most of them so far, and how many there may be.

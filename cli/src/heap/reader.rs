@@ -241,17 +241,14 @@ impl Reader {
 
     fn arena(&self, number: u32, record: &[u8], shares: &HashMap<u32, Share>) -> Arena {
         let facts = &self.layout.arena;
-        let bytes = |slots: u64| slots.saturating_mul(facts.slot_bytes.of(record));
-        let (brought, used) = (facts.brought.of(record) != 0, bytes(facts.slots.of(record)));
-        let of_brought = Share { live: used, resident: 0 };
-        let share = if brought { of_brought } else { shares.get(&number).copied().unwrap_or_default() };
+        let bytes = |slots: u64| slots.saturating_mul(self.layout.slab.slot_bytes);
+        let share = shares.get(&number).copied().unwrap_or_default();
         let limit = Some(facts.limit_slots.of(record)).filter(|&slots| slots != u64::MAX);
         Arena {
             number,
             name: text(facts.name.slice(record)),
-            brought,
             live: share.live,
-            used,
+            used: bytes(facts.slots.of(record)),
             peak: bytes(facts.peak_slots.of(record)),
             limit: limit.map(bytes),
             resident: share.resident,

@@ -113,13 +113,11 @@ struct arena_options {
 };
 /* Those of the library that is preloaded. */
 extern void *hak_arena_new(const struct arena_options *options) __attribute__((weak));
-extern void *hak_arena_new_in(void *memory, size_t bytes, const struct arena_options *options) __attribute__((weak));
 extern void *hak_arena_malloc(void *arena, size_t bytes) __attribute__((weak));
 
 static void arenas(size_t count, size_t bytes) {
-    static char memory[1 << 20];
     struct arena_options requests = {"requests", 64 << 20, NULL, NULL}, own = {"own", 0, NULL, NULL};
-    void *arena = hak_arena_new(&requests), *other = hak_arena_new_in(memory, sizeof memory, &own);
+    void *arena = hak_arena_new(&requests), *other = hak_arena_new(&own);
     void **held = allocate(count * sizeof *held);
     for (size_t i = 0; i < count; i++)
         memset(held[i] = hak_arena_malloc(arena, bytes), 1, bytes);

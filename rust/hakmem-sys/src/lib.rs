@@ -146,7 +146,6 @@ unsafe extern "C" {
     /// Makes an arena; null: no memory.
     pub fn hak_arena_new(options: *const hak_arena_options) -> *mut hak_arena;
     /// Makes an arena in memory of the caller's; null: bad memory, or too many such arenas.
-    pub fn hak_arena_new_in(memory: *mut c_void, bytes: usize, options: *const hak_arena_options) -> *mut hak_arena;
     /// Keeps the arena's blocks out of core dumps, before it has any: 0, `EBUSY` or `EINVAL`.
     pub fn hak_arena_no_dump(arena: *mut hak_arena) -> c_int;
     /// Frees all blocks of the arena at once, and ends it.
