@@ -133,20 +133,16 @@ size_t tuned_bytes(unsigned class_id) {
 }
 
 size_t tunable_get(const char *name, char *buffer, size_t bytes) {
-    struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
+    struct text t = text_in(buffer, bytes);
     struct words w = find_words(name, strlen(name));
     if (w.entry == NULL || w.count == 0)
         return SIZE_MAX;
     uint32_t first = load_relaxed(w.first);
     text_number(&t, first);
-    for (unsigned i = 1; i < w.count; i++) {
-        if (load_relaxed(&w.first[i]) == first)
-            continue;
-        text_format(&t, ",%u:%u", (uint64_t)tuned_bytes(w.class_id + i), (uint64_t)load_relaxed(&w.first[i]));
-    }
-    if (bytes > 0)
-        buffer[min_size(t.length, bytes - 1)] = '\0';
-    return t.length;
+    for (unsigned i = 1; i < w.count; i++)
+        if (load_relaxed(&w.first[i]) != first)
+            text_format(&t, ",%u:%u", (uint64_t)tuned_bytes(w.class_id + i), (uint64_t)load_relaxed(&w.first[i]));
+    return text_end(&t);
 }
 
 static void apply_part(const char *part, size_t length) {

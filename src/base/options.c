@@ -27,12 +27,6 @@ _Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 #undef OPTION_INITIAL
 // clang-format on
 
-/* glibc's variables that mean something here. */
-static const struct {
-    const char *name;
-    enum option option;
-} glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
-
 HAK_APART char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
 _Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
@@ -386,12 +380,11 @@ void options_init(void) {
     if (environment == NULL)
         return;
     store_relaxed(&were_read, true);
-    for (char **entry = environment; *entry != NULL; entry++)
-        for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {
-            const char *value = value_of(*entry, glibc_variables[i].name);
-            if (value != NULL)
-                parse_value(glibc_variables[i].option, value, strlen(value));
-        }
+    for (char **entry = environment; *entry != NULL; entry++) {
+        const char *value = value_of(*entry, "MALLOC_TRIM_THRESHOLD_"); /* glibc's */
+        if (value != NULL)
+            parse_value(OPT_RETAIN_BYTES, value, strlen(value));
+    }
     if (&hak_options != NULL && hak_options != NULL)
         apply_compiled_in(hak_options);
     apply_environment(environment);
@@ -402,7 +395,7 @@ void options_init(void) {
 }
 
 size_t option_format(enum option o, char *buffer, size_t bytes) {
-    struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
+    struct text t = text_in(buffer, bytes);
     const struct option_entry *e = &option_table[o];
     uint64_t value = option(o);
     if (e->kind == OPTION_TEXT) {
@@ -415,9 +408,7 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
     } else {
         text_number(&t, value);
     }
-    if (bytes > 0)
-        buffer[min_size(t.length, bytes - 1)] = '\0';
-    return t.length;
+    return text_end(&t);
 }
 
 size_t option_get(const char *name, char *buffer, size_t bytes) {

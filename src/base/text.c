@@ -42,11 +42,30 @@ static void put_digits(struct text *t, uint64_t n, unsigned base) {
     text_put(t, digits + at, sizeof digits - at);
 }
 
+struct text text_in(char *buffer, size_t bytes) {
+    return (struct text){buffer, bytes, 0, -1};
+}
+size_t text_end(struct text *t) {
+    if (t->bytes > 0)
+        t->buffer[min_size(t->length, t->bytes - 1)] = '\0';
+    return t->length;
+}
+
 void text_number(struct text *t, uint64_t n) { put_digits(t, n, 10); }
+
+static void put_signed(struct text *t, int64_t n) {
+    text_string(t, n < 0 ? "-" : "");
+    text_number(t, n < 0 ? -(uint64_t)n : (uint64_t)n);
+}
 
 void text_hex(struct text *t, uintptr_t n) {
     text_put(t, "0x", 2);
     put_digits(t, n, 16);
+}
+
+void text_hex_bytes(struct text *t, const void *bytes, size_t count) {
+    for (const uint8_t *at = bytes, *end = at + count; at < end; at++)
+        text_put(t, (char[]){"0123456789abcdef"[*at >> 4], "0123456789abcdef"[*at & 15]}, 2);
 }
 
 void text_bytes(struct text *t, uint64_t n) {
@@ -81,6 +100,7 @@ static void text_format_list(struct text *t, const char *format, va_list values)
         switch (*at) {
         case 's': text_string(t, va_arg(values, const char *)); break;
         case 'u': text_number(t, va_arg(values, uint64_t)); break;
+        case 'd': put_signed(t, va_arg(values, int64_t)); break;
         case 'x': text_hex(t, va_arg(values, uintptr_t)); break;
         case 'b': text_bytes(t, va_arg(values, uint64_t)); break;
         default: text_put(t, at, 1); break;

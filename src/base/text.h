@@ -12,15 +12,19 @@ struct text {
     int fd;        /* takes the buffer when it is full; -1: the text is cut off instead */
 };
 
+/* A text in a caller's buffer, and its end: terminated if there is room for a byte. Returns the whole text's length. */
+struct text text_in(char *buffer, size_t bytes);
+size_t text_end(struct text *t);
 void text_flush(struct text *t);
 void text_put(struct text *t, const char *bytes, size_t count);
 void text_string(struct text *t, const char *s);
 void text_printable(struct text *t, const char *s, size_t length); /* 64 bytes at most, each control character as ? */
 void text_number(struct text *t, uint64_t n);
-void text_hex(struct text *t, uintptr_t n);               /* with 0x */
-void text_bytes(struct text *t, uint64_t n);              /* "1.5 MiB" */
-void text_pad(struct text *t, size_t from, size_t width); /* spaces up to `width` bytes behind `from` */
-/* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
+void text_hex(struct text *t, uintptr_t n);                           /* with 0x */
+void text_hex_bytes(struct text *t, const void *bytes, size_t count); /* two digits each */
+void text_bytes(struct text *t, uint64_t n);                          /* "1.5 MiB" */
+void text_pad(struct text *t, size_t from, size_t width);             /* spaces up to `width` bytes behind `from` */
+/* %s const char*, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the forms that messages need. */
 void text_format(struct text *t, const char *format, ...);
 
 /* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that

@@ -166,13 +166,9 @@ static unsigned preset_in_use(void) {
     return load_relaxed(&hak_tuner.rounds) != 0 ? load_relaxed(&hak_tuner.in_use) : (unsigned)option(OPT_PRESET);
 }
 
-static void put_signed(struct text *t, const char *before, int64_t n, const char *after) {
-    text_format(t, "%s%s%u%s", before, n < 0 ? "-" : "", (uint64_t)(n < 0 ? -n : n), after);
-}
-
 static void put_saved(struct text *t, const struct tuner_saved *s) {
-    put_signed(t, "", load_relaxed(&s->cpu_ns) / 1000000, " ms of CPU time");
-    put_signed(t, " for ", load_relaxed(&s->kept) / 1000, " MiB x s");
+    text_format(t, "%d ms of CPU time for %d MiB x s", load_relaxed(&s->cpu_ns) / 1000000,
+                load_relaxed(&s->kept) / 1000);
 }
 
 void tuner_put_text(struct text *t) {
@@ -188,14 +184,13 @@ void tuner_put_text(struct text *t) {
     put_saved(t, &s->possible);
     text_format(t, "; ratings (within %u)", (uint64_t)load_relaxed(&s->deviation));
     for (unsigned p = 0; p < PRESET_COUNT; p++)
-        put_signed(t, p == 0 ? " " : ", ", load_relaxed(&s->elo[p]), "");
+        text_format(t, "%s%d", p == 0 ? " " : ", ", (int64_t)load_relaxed(&s->elo[p]));
     text_string(t, "\n");
 }
 
 static void json_saved(struct text *t, const char *name, const struct tuner_saved *s) {
-    text_format(t, "\"%s\":{", name);
-    put_signed(t, "\"cpu_ms\":", load_relaxed(&s->cpu_ns) / 1000000, ",");
-    put_signed(t, "\"mib_ms\":", load_relaxed(&s->kept), "},");
+    text_format(t, "\"%s\":{\"cpu_ms\":%d,\"mib_ms\":%d},", name, load_relaxed(&s->cpu_ns) / 1000000,
+                load_relaxed(&s->kept));
 }
 
 void tuner_put_json(struct text *t) {
@@ -209,10 +204,8 @@ void tuner_put_json(struct text *t) {
     json_saved(t, "within", &s->within);
     json_saved(t, "possible", &s->possible);
     text_format(t, "\"deviation\":%u,\"presets\":[", (uint64_t)load_relaxed(&s->deviation));
-    for (unsigned p = 0; p < PRESET_COUNT; p++) {
-        text_format(t, "%s{\"name\":\"%s\",", p == 0 ? "" : ",", preset_names[p]);
-        put_signed(t, "\"rating\":", load_relaxed(&s->elo[p]), ",");
-        text_format(t, "\"cost_us\":%u}", (uint64_t)load_relaxed(&s->cost_us[p]));
-    }
+    for (unsigned p = 0; p < PRESET_COUNT; p++)
+        text_format(t, "%s{\"name\":\"%s\",\"rating\":%d,\"cost_us\":%u}", p == 0 ? "" : ",", preset_names[p],
+                    (int64_t)load_relaxed(&s->elo[p]), (uint64_t)load_relaxed(&s->cost_us[p]));
     text_string(t, "]},");
 }

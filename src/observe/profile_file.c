@@ -13,7 +13,6 @@
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
-#include "base/options.h"
 #include "base/os.h"
 #include "observe/profile.h"
 #include "observe/python.h"
@@ -22,13 +21,6 @@
 #include "base/text.h"
 
 #include <string.h>
-
-static void put_digits(struct text *t, const char *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        char digits[2] = {"0123456789abcdef"[(uint8_t)bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]};
-        text_put(t, digits, 2);
-    }
-}
 
 static void put_stack(struct text *t, const struct profile_stack *s) {
     const struct profile_total *totals[] = {&s->allocated, &s->freed};
@@ -48,7 +40,7 @@ static void put_stack(struct text *t, const struct profile_stack *s) {
         snapshot(name, load_relaxed(&hak_profile.arenas)[s->arena].name,
                  sizeof name); /* a thread may just be writing it */
         text_string(t, "arena ");
-        put_digits(t, name, strlen(name)); /* its last byte is always zero */
+        text_hex_bytes(t, name, strlen(name)); /* its last byte is always zero */
         text_string(t, "\n");
     }
 }
@@ -58,11 +50,11 @@ static void put_code(struct text *t, uint64_t number, const struct python_code *
     if (at == NULL)
         return;
     text_format(t, "python %u %u %u ", number, (uint64_t)load_relaxed(&hak_python.minor), (uint64_t)code->first_line);
-    put_digits(t, at, code->name_bytes);
+    text_hex_bytes(t, at, code->name_bytes);
     text_string(t, " ");
-    put_digits(t, at += code->name_bytes, code->file_bytes);
+    text_hex_bytes(t, at += code->name_bytes, code->file_bytes);
     text_string(t, " ");
-    put_digits(t, at + code->file_bytes, code->lines_bytes);
+    text_hex_bytes(t, at + code->file_bytes, code->lines_bytes);
     text_string(t, "\n");
 }
 

@@ -397,11 +397,6 @@ void stats_print(int fd, bool asks) {
 
 /* ---- JSON, XML ---- */
 
-static void put_field(struct text *t, const char *name, int64_t value, bool last) {
-    text_format(t, "\"%s\":%s%u%s", name, value < 0 ? "-" : "", (uint64_t)(value < 0 ? -value : value),
-                last ? "" : ",");
-}
-
 static void put_arenas(struct text *t) {
     struct arena_seen arena;
     bool any = false;
@@ -409,11 +404,10 @@ static void put_arenas(struct text *t) {
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; any = true) {
         text_string(t, any ? ",{\"name\":" : "{\"name\":");
         text_json_string(t, arena.name);
-        text_string(t, ",");
-        put_field(t, "used_bytes", (int64_t)arena.use.used_bytes, false);
-        put_field(t, "peak_bytes", (int64_t)arena.use.peak_bytes, arena.use.limit_bytes == 0);
+        text_format(t, ",\"used_bytes\":%u,\"peak_bytes\":%u", (uint64_t)arena.use.used_bytes,
+                    (uint64_t)arena.use.peak_bytes);
         if (arena.use.limit_bytes != 0)
-            put_field(t, "limit_bytes", (int64_t)arena.use.limit_bytes, true);
+            text_format(t, ",\"limit_bytes\":%u", (uint64_t)arena.use.limit_bytes);
         text_string(t, "}");
     }
     text_string(t, "],");
@@ -421,13 +415,10 @@ static void put_arenas(struct text *t) {
 
 static void put_misses(struct text *t, const struct heap_figures *f, unsigned c) {
     const struct stats_row *row = &f->ledger[c];
-    put_field(t, "held_bytes", (int64_t)row->held_bytes, false);
-    put_field(t, "allocations", (int64_t)allocations_of(f, c), false);
-    put_field(t, "misses", (int64_t)row->misses, row->timed == 0);
-    if (row->timed != 0) {
-        put_field(t, "timed_misses", (int64_t)row->timed, false);
-        put_field(t, "miss_ns", (int64_t)(row->ns / row->timed), true);
-    }
+    text_format(t, "\"held_bytes\":%u,\"allocations\":%u,\"misses\":%u", row->held_bytes, allocations_of(f, c),
+                row->misses);
+    if (row->timed != 0)
+        text_format(t, ",\"timed_misses\":%u,\"miss_ns\":%u", row->timed, row->ns / row->timed);
     text_string(t, "}");
 }
 
@@ -437,11 +428,9 @@ static void put_tiny_classes(struct text *t, const struct heap_figures *f) {
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         if (f->tiny_live[c] + f->tiny_free[c] + f->ledger[c].misses == 0)
             continue;
-        text_string(t, any ? ",{" : "{");
+        text_format(t, "%s{\"block_bytes\":%u,\"live_bytes\":%u,\"free_bytes\":%u,", any ? "," : "",
+                    (uint64_t)size_classes[c].block_bytes, (uint64_t)f->tiny_live[c], (uint64_t)f->tiny_free[c]);
         any = true;
-        put_field(t, "block_bytes", size_classes[c].block_bytes, false);
-        put_field(t, "live_bytes", (int64_t)f->tiny_live[c], false);
-        put_field(t, "free_bytes", (int64_t)f->tiny_free[c], false);
         put_misses(t, f, c);
     }
     text_string(t, "],");
@@ -454,10 +443,9 @@ static void put_rings(struct text *t, const struct heap_figures *f) {
     for (unsigned c = TINY_CLASSES; c < TUNED_CLASSES; c++) {
         if (allocations_of(f, c) == 0)
             continue;
-        text_string(t, any ? ",{" : "{");
+        text_format(t, "%s{\"block_bytes\":%u,\"refilled_blocks\":%u,", any ? "," : "", (uint64_t)tuned_bytes(c),
+                    f->ledger[c].blocks);
         any = true;
-        put_field(t, "block_bytes", (int64_t)tuned_bytes(c), false);
-        put_field(t, "refilled_blocks", (int64_t)f->ledger[c].blocks, false);
         put_misses(t, f, c);
     }
     text_string(t, "],");
@@ -471,22 +459,18 @@ static void put_frees(struct text *t, const struct heap_figures *f) {
         live += f->tiny_live[c] / size_classes[c].block_bytes;
     }
     live = min_size(live, allocations);
-    text_string(t, "\"tiny\":{");
-    put_field(t, "allocations", (int64_t)allocations, false);
-    put_field(t, "allocations_per_superslab", (int64_t)(allocations / max_size(f->pool.superslabs_peak, 1)), false);
-    put_field(t, "frees_local", (int64_t)(allocations - live - min_size(others, allocations - live)), false);
-    put_field(t, "frees_remote", (int64_t)f->counters[COUNT_free_remote], false);
-    put_field(t, "frees_on_loan", (int64_t)f->counters[COUNT_free_on_loan], true);
-    text_string(t, "},");
+    text_format(t, "\"tiny\":{\"allocations\":%u,\"allocations_per_superslab\":%u,\"frees_local\":%u,", allocations,
+                allocations / max_size(f->pool.superslabs_peak, 1),
+                allocations - live - min_size(others, allocations - live));
+    text_format(t, "\"frees_remote\":%u,\"frees_on_loan\":%u},", f->counters[COUNT_free_remote],
+                f->counters[COUNT_free_on_loan]);
 }
 
 static void put_json_nodes(struct text *t) {
     text_string(t, "\"nodes\":[");
-    for (unsigned node = 0; node < hak_region.nodes; node++) {
-        text_string(t, node != 0 ? ",{" : "{");
-        put_field(t, "slot_bytes", (int64_t)(superslab_slots_of_node(node) * SLOT_BYTES), true);
-        text_string(t, "}");
-    }
+    for (unsigned node = 0; node < hak_region.nodes; node++)
+        text_format(t, "%s{\"slot_bytes\":%u}", node != 0 ? "," : "",
+                    (uint64_t)(superslab_slots_of_node(node) * SLOT_BYTES));
     text_string(t, "],");
 }
 
@@ -497,26 +481,19 @@ static void put_json(struct text *t, const struct heap_figures *f) {
     text_json_string(t, os_program());
     text_format(t, ",\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        put_field(t, term_table[i].name, f->term[i], false);
-    put_field(t, "total", f->total, true);
-    text_string(t, "},\"retained_bytes\":{");
-    put_field(t, "total", f->retained, f->empty_max == SIZE_MAX);
+        text_format(t, "\"%s\":%d,", term_table[i].name, f->term[i]);
+    text_format(t, "\"total\":%d},\"retained_bytes\":{", f->total);
     if (f->empty_max != SIZE_MAX)
-        put_field(t, "empty_slots_max", (int64_t)f->empty_max, true);
+        text_format(t, "\"empty_slots_max\":%u,", (uint64_t)f->empty_max);
+    text_format(t, "\"total\":%d},\"untouched_bytes\":%d,", f->retained, f->untouched);
     struct page_cost_seen seen = page_cost_seen();
-    text_string(t, "},");
-    put_field(t, "untouched_bytes", f->untouched, false);
-    text_string(t, "\"huge_pages\":{");
-    put_field(t, "timed", (int64_t)seen.timed, false);
-    put_field(t, "dear", (int64_t)seen.dear, false);
-    put_field(t, "huge_page_ns", (int64_t)seen.huge_ns, false);
-    put_field(t, "small_pages_ns", (int64_t)seen.small_ns, false);
-    put_field(t, "folios", load_relaxed(&hak_region_use.folios) == FOLIOS_USED, true);
-    text_string(t, "},");
-    put_field(t, "superslabs", (int64_t)f->pool.superslabs, false);
-    put_field(t, "superslabs_peak", (int64_t)f->pool.superslabs_peak, false);
-    put_field(t, "heaps", f->heaps, false);
-    put_field(t, "heaps_in_use", f->heaps_in_use, false);
+    text_format(t, "\"huge_pages\":{\"timed\":%u,\"dear\":%u,\"huge_page_ns\":%u,", seen.timed, seen.dear,
+                seen.huge_ns);
+    text_format(t, "\"small_pages_ns\":%u,\"folios\":%u},", seen.small_ns,
+                (uint64_t)(load_relaxed(&hak_region_use.folios) == FOLIOS_USED));
+    text_format(t, "\"superslabs\":%u,\"superslabs_peak\":%u,\"heaps\":%u,\"heaps_in_use\":%u,",
+                (uint64_t)f->pool.superslabs, (uint64_t)f->pool.superslabs_peak, (uint64_t)f->heaps,
+                (uint64_t)f->heaps_in_use);
     put_tiny_classes(t, f);
     put_rings(t, f);
     put_frees(t, f);
@@ -526,7 +503,7 @@ static void put_json(struct text *t, const struct heap_figures *f) {
     tuner_put_json(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
-        put_field(t, counter_names[c], (int64_t)f->counters[c], c + 1 == COUNTER_COUNT);
+        text_format(t, "%s\"%s\":%u", c == 0 ? "" : ",", counter_names[c], f->counters[c]);
     text_string(t, "},\"options\":{");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         char value[256];
@@ -549,14 +526,12 @@ void stats_put_json(struct text *t) {
 
 size_t stats_json(char *buffer, size_t bytes) {
     struct heap_figures *f = stats_begin(true);
-    struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
+    struct text t = text_in(buffer, bytes);
     if (f != NULL) {
         put_json(&t, f);
         stats_end(f);
     }
-    if (bytes > 0)
-        buffer[min_size(t.length, bytes - 1)] = '\0';
-    return t.length;
+    return text_end(&t);
 }
 
 static void put_total(struct text *t, const char *type, int64_t bytes) {

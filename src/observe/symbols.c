@@ -94,9 +94,6 @@ HAK_STRAY void symbol_put_build_id(struct text *t, const char *before, const str
     if (!os_build_id(module, &id))
         return;
     text_string(t, before);
-    for (size_t i = 0; i < id.count; i++) {
-        char digits[2] = {"0123456789abcdef"[id.bytes[i] >> 4], "0123456789abcdef"[id.bytes[i] & 15]};
-        text_put(t, digits, 2);
-    }
+    text_hex_bytes(t, id.bytes, id.count);
     text_string(t, after);
 }
