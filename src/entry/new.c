@@ -155,56 +155,35 @@ HAK_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t alignment, bo
 }
 
 // clang-format off
-OPERATOR(op_new,                     "_Znwm", size_t n) { return new_plain(n, false, true); }
-OPERATOR(op_new_array,               "_Znam", size_t n) { return new_array(n); }
-OPERATOR(op_new_nothrow,             "_ZnwmRKSt9nothrow_t", size_t n, const struct nothrow *t) {
-    (void)t;
-    return new_nothrow(n, false);
+#define NOTHROW const struct nothrow *t
+OPERATOR(op_new, "_Znwm", size_t n) { return new_plain(n, false, true); }
+OPERATOR(op_new_array, "_Znam", size_t n) { return new_array(n); }
+OPERATOR(op_new_nothrow, "_ZnwmRKSt9nothrow_t", size_t n, NOTHROW) { return (void)t, new_nothrow(n, false); }
+OPERATOR(op_new_array_nothrow, "_ZnamRKSt9nothrow_t", size_t n, NOTHROW) { return (void)t, new_nothrow(n, true); }
+OPERATOR(op_new_aligned, "_ZnwmSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, false, true); }
+OPERATOR(op_new_array_aligned, "_ZnamSt11align_val_t", size_t n, size_t a) { return new_array_aligned(n, a); }
+OPERATOR(op_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, NOTHROW) {
+    return (void)t, new_aligned_nothrow(n, a, false);
 }
-OPERATOR(op_new_array_nothrow,       "_ZnamRKSt9nothrow_t", size_t n, const struct nothrow *t) {
-    (void)t;
-    return new_nothrow(n, true);
-}
-OPERATOR(op_new_aligned,             "_ZnwmSt11align_val_t", size_t n, size_t a) {
-    return new_aligned(n, a, false, true);
-}
-OPERATOR(op_new_array_aligned,       "_ZnamSt11align_val_t", size_t n, size_t a) { return new_array_aligned(n, a); }
-OPERATOR(op_new_aligned_nothrow,     "_ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a,
-         const struct nothrow *t) {
-    (void)t;
-    return new_aligned_nothrow(n, a, false);
-}
-OPERATOR(op_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a,
-         const struct nothrow *t) {
-    (void)t;
-    return new_aligned_nothrow(n, a, true);
+OPERATOR(op_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, NOTHROW) {
+    return (void)t, new_aligned_nothrow(n, a, true);
 }
 
-DELETE(op_delete,                    "_ZdlPv", void *p) { delete_plain(p, false); }
-DELETE(op_delete_array,              "_ZdaPv", void *p) { delete_array(p); }
-DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) {
-    (void)t;
-    new_bound.delete_scalar(p);
+DELETE(op_delete, "_ZdlPv", void *p) { delete_plain(p, false); }
+DELETE(op_delete_array, "_ZdaPv", void *p) { delete_array(p); }
+DELETE(op_delete_nothrow, "_ZdlPvRKSt9nothrow_t", void *p, NOTHROW) { (void)t, new_bound.delete_scalar(p); }
+DELETE(op_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", void *p, NOTHROW) { (void)t, new_bound.delete_array(p); }
+DELETE(op_delete_sized, "_ZdlPvm", void *p, size_t n) { delete_sized(p, n); }
+DELETE(op_delete_array_sized, "_ZdaPvm", void *p, size_t n) { delete_array_sized(p, n); }
+DELETE(op_delete_aligned, "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a, delete_plain(p, false); }
+DELETE(op_delete_array_aligned, "_ZdaPvSt11align_val_t", void *p, size_t a) { delete_array_aligned(p, a); }
+DELETE(op_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, NOTHROW) {
+    (void)t, new_bound.delete_aligned(p, a);
 }
-DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) {
-    (void)t;
-    new_bound.delete_array(p);
+DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, NOTHROW) {
+    (void)t, new_bound.delete_array_aligned(p, a);
 }
-DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { delete_sized(p, n); }
-DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { delete_array_sized(p, n); }
-DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, false); }
-DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { delete_array_aligned(p, a); }
-DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a,
-         const struct nothrow *t) {
-    (void)t;
-    new_bound.delete_aligned(p, a);
-}
-DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a,
-         const struct nothrow *t) {
-    (void)t;
-    new_bound.delete_array_aligned(p, a);
-}
-DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) {
+DELETE(op_delete_sized_aligned, "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) {
     delete_sized_aligned(p, n, a, false);
 }
 DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) {
