@@ -9,7 +9,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "classes.h"
 #include "base/counters.h"
 
 /* Work that a thread found to be due, for the end of malloc's slow path (purger.h). */
@@ -102,25 +101,27 @@ size_t account_settle(struct client *c);
 /* Counts `slots` that are to become resident. False: there would be more than `max`, and nothing is counted. */
 bool account_add_resident(size_t slots, size_t max);
 /* Counts them whatever the limits. Negative: slots that did not become resident after all. */
-void account_count_resident(ptrdiff_t slots);
+HAK_INLINE void account_count_resident(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(slots, 0)); }
 /* The number of EMPTY slots changes at once: nobody is refused what is being purged. */
-void account_count_empty(ptrdiff_t slots);
+HAK_INLINE void account_count_empty(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(0, slots)); }
 
 /* Counts LAZY slots, which are not among the resident ones. Negative: there are fewer. */
-void account_count_lazy(ptrdiff_t slots);
-size_t account_lazy_slots(void);
+HAK_INLINE void account_count_lazy(ptrdiff_t slots) { rmw_add(&hak_account.lazy_slots, slots); }
+HAK_INLINE size_t account_lazy_slots(void) { return account_not_negative(load_relaxed(&hak_account.lazy_slots)); }
 
 /* Bytes of ACTIVE slots that were given back inside slabs, and not used again since. */
-void account_count_inside(ptrdiff_t bytes);
-size_t account_inside_bytes(void);
+HAK_INLINE void account_count_inside(ptrdiff_t bytes) { rmw_add(&hak_account.inside_bytes, bytes); }
+HAK_INLINE size_t account_inside_bytes(void) { return account_not_negative(load_relaxed(&hak_account.inside_bytes)); }
 
 /* Slabs that are noted to have changed. */
-void account_count_changed(ptrdiff_t slabs);
-size_t account_changed_slabs(void);
+HAK_INLINE void account_count_changed(ptrdiff_t slabs) { rmw_add(&hak_account.changed_slabs, slabs); }
+HAK_INLINE size_t account_changed_slabs(void) { return account_not_negative(load_relaxed(&hak_account.changed_slabs)); }
 
 /* SuperSlabs that are wholly empty and resident. */
-void account_count_cached(int change);
-size_t account_cached_superslabs(void);
+HAK_INLINE void account_count_cached(int change) { rmw_add(&hak_account.cached_superslabs, change); }
+HAK_INLINE size_t account_cached_superslabs(void) {
+    return account_not_negative(load_relaxed(&hak_account.cached_superslabs));
+}
 
 /* Milliseconds as of the last settling: cheap, and as old as that. */
 HAK_INLINE uint32_t account_clock_ms(void) { return load_relaxed(&hak_account.clock_ms); }

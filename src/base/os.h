@@ -107,10 +107,9 @@ uint64_t os_now_ns(void); /* exact, monotonic */
 uint64_t os_cpu_ns(void); /* that all threads of the process have used */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then`
  * that is older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
+#define OS_AHEAD_MS_MAX 60000
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
-    const uint32_t ahead_ms_max = 60000;
-    uint32_t age = now - then;
-    return age <= UINT32_MAX - ahead_ms_max ? age : 0;
+    return now - then <= UINT32_MAX - OS_AHEAD_MS_MAX ? now - then : 0;
 }
 char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
 /* qemu's user mode runs the program. It keeps a few bytes for each page that is mapped, accessible or not. Asked first

@@ -204,17 +204,12 @@ int os_set_limit(int process, int resource, const struct rlimit *limit, struct r
     return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
 }
 
-uint32_t os_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
-}
-
 static uint64_t read_clock(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
+uint32_t os_now_ms(void) { return (uint32_t)(read_clock(CLOCK_MONOTONIC_COARSE) / 1000000); }
 uint64_t os_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 uint64_t os_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
