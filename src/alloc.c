@@ -6,18 +6,13 @@
 #include "alloc.h"
 #include "alloc_slow.h"
 #include "beside/other.h"
-#include "block.h"
 #include "base/clear.h"
-#include "base/fail.h"
 #include "kinds.h"
 #include "hooks.h"
 #include "lookup.h"
 #include "mid.h"
 #include "base/options.h"
-#include "base/os.h"
 #include "pool.h"
-#include "purger.h"
-#include "retain.h"
 #include "ring.h"
 #include "sample.h"
 #include "scarce/packed.h"
@@ -72,15 +67,16 @@ void alloc_leave(struct heap *h, struct heap *of) {
 }
 
 HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, bool *zero, bool dense) {
-    bool packs = unlikely(region_is_scarce()) && packed_serves(h, bytes, alignment);
+    const struct kind *usual = kind_for(bytes, alignment);
+    bool packs = unlikely(region_is_scarce()) && !usual->is_secure && packed_serves(h, bytes, alignment);
     void *p = NULL;
     for (unsigned tries = 0; tries < 2u + packs && p == NULL; tries++) {
-        const struct kind *kind = packs && tries < 2 ? &kind_packed : kind_for(bytes, alignment);
+        const struct kind *kind = packs && tries < 2 ? &kind_packed : usual;
         take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
         if (unlikely(tries != 0))
             chores_empty_caches(h);
-        bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
-        p = samples ? hook_malloc_sampled(h, kind, take, bytes, alignment, zero) : take(h, bytes, alignment, zero);
+        p = unlikely(sample_wanted(h)) ? hook_malloc_sampled(h, kind, take, bytes, alignment, zero)
+                                       : take(h, bytes, alignment, zero);
     }
     if (unlikely(p == NULL))
         alloc_no_memory(h);

@@ -21,8 +21,12 @@ void alloc_leave(struct heap *h, struct heap *of);
 void *alloc_no_memory(struct heap *h);
 
 /* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
+HAK_INLINE bool heaps_classes_align(size_t bytes, size_t alignment) {
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
+}
+/* The same where another allocator may serve. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
-    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE) && !other_serves();
+    return heaps_classes_align(bytes, alignment) && !other_serves();
 }
 
 /* Apart from the calls, so that the ring's hit saves no registers. */

@@ -42,12 +42,17 @@ static void drain_caches(struct heap *h) {
     LOG(LOG_DRAIN, "[TENSION_DRAIN] a new SuperSlab was taken: %u spans came back from rings and outbox", freed);
 }
 
+static size_t trim_slabs_of(struct heap *h) {
+    size_t pages = pages_trim_all(h, SUPERSLABS_ALL, true);
+    retain_settle(&h->pool);
+    return pages;
+}
+
 static void mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
-        pages_trim_all(h, SUPERSLABS_ALL, true);
-        retain_settle(&h->pool);
+        trim_slabs_of(h);
     }
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
@@ -111,7 +116,7 @@ HAK_COLD void chores_do(struct heap *h) {
 
 static void empty_caches_of(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->release != NULL)
+        if (kinds[i]->release != NULL && kind_serves(kinds[i]))
             kinds[i]->release(h);
     rings_empty(h);
     retain_settle(&h->pool);
@@ -136,17 +141,6 @@ void chores_rest(void) {
         rings_forget(h);
     for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
         thread_empty_heap(of);
-}
-
-static size_t trim_slabs_of(struct heap *h) {
-    size_t pages = 0;
-    for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->trim != NULL)
-            pages += kinds[i]->trim(h, SUPERSLABS_ALL, true);
-    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    pages += pages_trim_in(h, SUPERSLABS_ALL, true);
-    retain_settle(&h->pool);
-    return pages;
 }
 
 size_t chores_give_back(struct heap *h) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "account.h"
+#include "base/options.h"
 #include "region.h"
 
 struct ring_entry;
@@ -83,6 +84,7 @@ typedef bool block_visitor(void *block, size_t bytes, void *argument);
 
 struct kind {
     const char *name; /* for the crash line */
+    bool is_secure;   /* secure mode's: it alone has such slabs, and heaps hold nothing of the kind without it */
 
     /* Allocates. *zero: the block's bytes are known to be zero. NULL: no memory. */
     void *(*malloc)(struct heap *h, size_t bytes, size_t alignment, bool *zero);
@@ -175,6 +177,8 @@ extern const struct kind *const kinds[]; /* by number; NULL ends the kinds, thos
 /* The record's kind, whether an arena has the slab or not. */
 HAK_INLINE unsigned slab_tier(const struct slab *s) { return slab_kind(s) & (KIND_IN_ARENA - 1); }
 HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_tier(s)]; }
+/* Are there slabs of the kind in this mode? What was allocated before the options were read is not of secure mode's. */
+HAK_INLINE bool kind_serves(const struct kind *kind) { return !kind->is_secure || option(OPT_SECURE); }
 /* The number to record for a slab of such a client. */
 HAK_INLINE uint8_t kind_for_client(const struct client *c, unsigned kind) {
     return (uint8_t)(c->arena != 0 ? kind | KIND_IN_ARENA : kind);

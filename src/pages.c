@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pages.h"
 #include "space/arena_space.h"
-#include "base/options.h"
 #include "inbox.h"
 #include "presence.h"
 #include "purge.h"
@@ -80,19 +79,16 @@ void pages_look(struct heap *h) {
             look_at(h, slot, TRIM_IDLE);
 }
 
-size_t pages_trim_in(struct heap *h, struct superslab_range in, bool all) {
+size_t pages_trim_all(struct heap *h, struct superslab_range in, bool all) {
     size_t pages = 0;
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL && kind_serves(kinds[i]))
+            pages += kinds[i]->trim(h, in, all);
+    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
     for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
         if (is_idle(slab_of_slot(slot)) || all)
             pages += look_at(h, slot, all ? TRIM_ALL : TRIM_IDLE);
     return pages;
-}
-
-void pages_trim_all(struct heap *h, struct superslab_range in, bool all) {
-    for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->trim != NULL)
-            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, in, all));
-    pages_trim_in(h, in, all);
 }
 
 /* ---- which pages are free ---- */

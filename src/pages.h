@@ -33,11 +33,9 @@ void pages_look_in_turn(struct heap *h);
 void pages_look_as_grown(struct heap *h);
 /* The purger's looks. */
 void pages_look(struct heap *h);
-/* Gives back the free pages of all slabs in a part of the SuperSlabs: all, or those of slabs that were not allocated
- * from since the last such pass or look. Returns how many. */
-size_t pages_trim_in(struct heap *h, struct superslab_range in, bool all);
-/* The same, and what kinds hold besides slabs. */
-void pages_trim_all(struct heap *h, struct superslab_range in, bool all);
+/* Gives back what kinds hold besides slabs, and the free pages of all slabs in a part of the SuperSlabs: all, or those
+ * of slabs that were not allocated from since the last such pass or look. Returns how many pages. */
+size_t pages_trim_all(struct heap *h, struct superslab_range in, bool all);
 
 /* ---- tiny slabs ---- */
 

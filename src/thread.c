@@ -11,7 +11,7 @@ static _Thread_local bool is_counted __attribute__((tls_model("initial-exec")));
 
 void thread_empty_heap(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->empty != NULL)
+        if (kinds[i]->empty != NULL && kind_serves(kinds[i]))
             kinds[i]->empty(h);
     rings_empty(h);
     ledger_close(h->ledger, TINY_CLASSES);

@@ -3,10 +3,10 @@
  * The hit path is that of alloc.h with the thread's heap for the arena; fast_path_test counts what it takes more. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "alloc_slow.h"
 #include "arena/arena_alloc.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
-#include "base/options.h"
 #include "hakmem.h"
 #include "lookup.h"
 #include "entry/start.h"
@@ -83,7 +83,7 @@ void *hak_arena_aligned_alloc(hak_arena *arena, size_t alignment, size_t size) {
         errno = EINVAL;
         return NULL;
     }
-    if (size <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && !option(OPT_SECURE))
+    if (heaps_classes_align(size, alignment))
         return hak_arena_malloc(arena, class_aligned_bytes(max_size(size, 1), alignment));
     return allocate(arena, size, alignment, &zero, "hak_arena_aligned_alloc");
 }

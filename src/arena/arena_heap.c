@@ -109,7 +109,7 @@ static struct heap *noted_for(struct heap *h, uint32_t number) {
 HAK_NOINLINE static void free_unnoted(struct heap *h, struct slab *s, void *p, uint32_t number) {
     struct arena *a = arena_numbered(number);
     struct heap *of = h->has_arenas ? note(h, load_relaxed(&a->handle), held(h, a)) : NULL;
-    if (of == NULL && option(OPT_SECURE)) /* what is freed has to wait in a quarantine */
+    if (of == NULL && kind_of(s)->is_secure) /* what is freed has to wait in a quarantine */
         of = arena_heap(h, a);
     if (of != NULL)
         kind_of(s)->free(of, s, p);

@@ -170,7 +170,7 @@ static bool apply_settings(void) {
 
 HAK_AT_START bool policy_start(void) {
     const char *path = option_text(OPT_POLICY);
-    if (*path == '\0' || option(OPT_SECURE) || !option(OPT_SUPERSLAB))
+    if (*path == '\0' || !option(OPT_SUPERSLAB))
         return false;
     int fd = os_open_input(path);
     char *scratch = scratch_take();

@@ -6,10 +6,8 @@
 #include "tunables.h"
 #include "limits.h"
 #include "base/options.h"
-#include "base/os.h"
 #include "move/defrag.h"
 #include "observe/dump.h"
-#include "purger.h"
 #include "ring.h"
 #include "observe/sampled.h"
 #include "entry/start.h"
@@ -74,7 +72,7 @@ int hak_profile_start(size_t mean_bytes) {
 }
 
 void hak_profile_stop(void) { sampled_switch(0); }
-int hak_profile_dump(const char *path) { return dump_profile(path); }
+int hak_profile_dump(const char *path) { return option(OPT_SECURE) ? ENOTSUP : dump_profile(path); }
 
 int hak_should_move(const void *block) { return defrag_should_move(block); }
 void *hak_malloc_dense(size_t size) { return alloc_malloc_dense(size); }

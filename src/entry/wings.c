@@ -19,7 +19,7 @@
 /* Makes the linker take the tables that other processes read from the archive: nothing calls them. */
 __attribute__((used)) static const struct inspect *const tables_wanted = &hak_inspect;
 
-bool hook_options_are_read(void) { return policy_start(); }
+bool hook_options_are_read(void) { return !option(OPT_SECURE) && policy_start(); }
 
 void hook_start(void) {
     presets_start();
@@ -53,7 +53,7 @@ void hook_end(void) {
 }
 
 void hook_last_checks(void) {
-    exit_check();
+    exit_check(!option(OPT_SECURE));
     if (option(OPT_SECURE))
         secure_check_at_exit();
 }

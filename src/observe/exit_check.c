@@ -9,7 +9,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "observe/exit_check.h"
 #include "base/fail.h"
-#include "base/options.h"
 #include "kinds.h"
 #include "presence.h"
 #include "zero.h"
@@ -36,7 +35,6 @@ static bool check_freed_huge(size_t superslab) {
     return looks;
 }
 
-/* Not in secure mode, where free memory is inaccessible. */
 static void check_free(void) {
     size_t superslabs = min_size(load_acquire(&hak_region_use.superslabs), EXIT_SUPERSLABS);
     unsigned huge = 0;
@@ -46,10 +44,10 @@ static void check_free(void) {
     }
 }
 
-void exit_check(void) {
+void exit_check(bool free_is_accessible) {
     if (presence_clients() != 1 || presence_lost_threads())
         return;
-    if (!option(OPT_SECURE))
+    if (free_is_accessible)
         check_free();
     size_t superslabs = min_size(load_acquire(&hak_region_use.superslabs), EXIT_SUPERSLABS);
     for (size_t slot = 0; slot < superslabs * SUPERSLAB_SLOTS; slot++) {

@@ -17,7 +17,6 @@
 #include "base/fail.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "block.h"
 #include "kinds.h"
 #include "pool.h"
 #include "purge.h"
@@ -55,8 +54,8 @@ static uint64_t bits_from(size_t at, size_t end) {
 static size_t next_word(size_t at) { return round_down(at, PACK_PIECES) + PACK_PIECES; }
 
 bool packed_serves(const struct heap *h, size_t bytes, size_t alignment) {
-    if (h->pool.arena != 0 || option(OPT_SECURE) || sample_wanted(h) || bytes <= TINY_BYTES_MAX ||
-        bytes > PACKED_BYTES_MAX || alignment > SLOT_BYTES)
+    if (h->pool.arena != 0 || sample_wanted(h) || bytes <= TINY_BYTES_MAX || bytes > PACKED_BYTES_MAX ||
+        alignment > SLOT_BYTES)
         return false;
     if (bytes > MID_BYTES_MAX || alignment > 1)
         return bytes > MID_BYTES_MAX;

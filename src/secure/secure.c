@@ -21,13 +21,11 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "presence.h"
-#include "ring.h"
 #include "search.h"
 #include "secure/secure_damage.h"
 #include "secure/secure_large.h"
 #include "secure/secure_slab.h"
 #include "secure/secure_span.h"
-#include "superslab.h"
 #include "thread.h"
 
 #define TINY_FIFO 64
@@ -108,8 +106,6 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
 }
 
 static void secure_empty(struct heap *h) {
-    if (!option(OPT_SECURE)) /* or else there are no caches, nor pages for them */
-        return;
     for (unsigned c = 0; c < CLASSES; c++) {
         struct secure_cache *cache = &secure_of(h)->cache[c];
         if (cache->pool_room == 0)
@@ -434,8 +430,6 @@ enum secure_maker secure_maker_of(const void *p) {
 /* ---- giving back ---- */
 
 static size_t secure_trim(struct heap *h, struct superslab_range in, bool all) {
-    if (!option(OPT_SECURE))
-        return 0;
     size_t pages = in.first == 0 ? secure_large_purge(h) : 0;
     if (all) {
         rmw_add(&trims, 1);
@@ -532,6 +526,7 @@ static bool secure_is_free(const struct block *b, const void *p) {
 
 const struct kind kind_secure_small = {
     .name = "a secure slab",
+    .is_secure = true,
     .malloc = secure_malloc,
     .free = secure_free,
     .free_without_heap = secure_free_without_heap,

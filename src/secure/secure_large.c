@@ -459,17 +459,13 @@ static void secure_large_check(struct slab *s) {
         check_live(s);
 }
 
-static void secure_large_release(struct heap *h) {
-    if (option(OPT_SECURE))
-        secure_large_empty(h);
-}
-
 static void secure_large_visit(struct slab *s, block_visitor *call, void *argument) {
     kind_visit_at(s, slab_address(s) + s->lead_bytes % SLOT_BYTES, call, argument);
 }
 
 const struct kind kind_secure_large = {
     .name = "a guarded block",
+    .is_secure = true,
     .free = secure_large_free,
     .resize = secure_large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
@@ -477,7 +473,7 @@ const struct kind kind_secure_large = {
     .find = secure_large_find_block,
     .is_free = secure_large_is_free,
     .size_fits = secure_size_fits,
-    .release = secure_large_release,
+    .release = secure_large_empty,
     .check = secure_large_check,
     .drop = secure_large_drop,
     .visit = secure_large_visit,
