@@ -3,7 +3,7 @@
 #pragma once
 
 #include "hooks.h"
-#include "region.h"
+#include "kinds.h"
 
 /* The first record of the span, given any record of a mid span or of one of secure mode. */
 HAK_INLINE struct slab *span_first(const struct slab *part) {
@@ -29,6 +29,18 @@ static inline unsigned block_state(const struct slab *s, unsigned i) {
 static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     (void)p;
     return &s->state[0];
+}
+
+/* Likewise, where the usable size is what was asked for: large and huge blocks. */
+HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
+static inline void block_find_only(struct block *b, const void *p) {
+    b->bytes = asked_bytes(b->slab);
+    if ((const char *)p == slab_address(b->slab))
+        b->why = NULL;
+}
+static inline bool block_is_only_free(const struct block *b, const void *p) {
+    (void)p;
+    return block_state(b->slab, 0) != BLOCK_LIVE;
 }
 
 /* Removes the block from the profile before it is freed or resized. Returns whether it was there. */

@@ -22,7 +22,6 @@ HAK_INLINE uint64_t canary_of(uintptr_t block) {
  * stay untouched and a program may even give back the pages in which its block ends, at any time. */
 #define CANARY_TAIL_BYTES 32 /* an overflow that begins within this distance behind the block is seen */
 
-HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
 HAK_INLINE void canary_put(const struct slab *s, char *at, size_t bytes) {
     uint64_t canary = canary_of((uintptr_t)s), words[] = {canary, canary, canary, canary};
     if (likely(bytes >= sizeof words))

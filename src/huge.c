@@ -21,7 +21,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "purge.h"
 #include "ring.h"
 #include "search.h"
 
@@ -297,18 +296,6 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
 
 /* ---- looking up ---- */
 
-static void huge_find(struct block *b, const void *p) {
-    b->bytes = asked_bytes(b->slab);
-    if ((const char *)p == slab_address(b->slab))
-        b->why = NULL;
-}
-
-/* A freed run's record is soon of no kind. */
-static bool huge_is_free(const struct block *b, const void *p) {
-    (void)p;
-    return block_state(b->slab, 0) != BLOCK_LIVE;
-}
-
 static void huge_check(struct slab *s) {
     if (block_state(s, 0) == BLOCK_LIVE && canary_is_there(slab_address(s) + asked_bytes(s), canaries_of(s).bytes))
         check_canaries(s);
@@ -326,8 +313,8 @@ const struct kind kind_huge = {
     .resize = huge_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
     .move = huge_move,
-    .find = huge_find,
-    .is_free = huge_is_free,
+    .find = block_find_only,
+    .is_free = block_is_only_free, /* a freed run's record is soon of no kind */
     .state = block_only_state,
     .check = huge_check,
     .drop = block_drop_only,

@@ -14,7 +14,6 @@
 #include "block.h"
 #include "canary.h"
 #include "base/fail.h"
-#include "hooks.h"
 #include "huge_pages.h"
 #include "kinds.h"
 #include "base/options.h"
@@ -236,17 +235,6 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
 
 /* ---- looking up ---- */
 
-static void large_find(struct block *b, const void *p) {
-    b->bytes = asked_bytes(b->slab);
-    if ((const char *)p == slab_address(b->slab))
-        b->why = NULL;
-}
-
-static bool large_is_free(const struct block *b, const void *p) {
-    (void)p;
-    return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
-}
-
 static void large_check(struct slab *s) {
     if (block_state(s, 0) == BLOCK_LIVE &&
         canary_is_there(slab_address(s) + asked_bytes(s), min_size(s->slack_bytes, CANARY_TAIL_BYTES)))
@@ -267,8 +255,8 @@ const struct kind kind_large = {
     .free_past_caches = large_free_past_caches,
     .resize = large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
-    .find = large_find,
-    .is_free = large_is_free,
+    .find = block_find_only,
+    .is_free = block_is_only_free,
     .state = block_only_state,
     .give_back = large_give_back,
     .release = large_release,
