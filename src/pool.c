@@ -224,7 +224,8 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
     store_relaxed(&c->last_given, (uint32_t)slot + 1);
     count(&c->counters, COUNT_slots_released);
     count_add(&c->counters, COUNT_cache_pushed, pushed);
-    log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
+    if (HAK_IS_CHECKED)
+        log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
     if (c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)

@@ -3,7 +3,6 @@
 #include "presence.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "region.h"
 
 /* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time
  * has one purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at

@@ -13,7 +13,6 @@
 #pragma once
 
 #include "superslab.h"
-#include "base/os.h"
 
 /* The two kinds of free memory. Their purges are judged separately. */
 enum purged {

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
 #include "beside/other.h"
-#include "kinds.h"
 #include "limits.h"
 #include "base/os.h"
 #include "outbox.h"

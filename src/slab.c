@@ -9,8 +9,6 @@
 #include "pages.h"
 #include "pool.h"
 #include "presence.h"
-#include "purge.h"
-#include "retain.h"
 #include "sample.h"
 
 #define CHECK_BLOCKS_MAX 512

@@ -14,7 +14,6 @@
 #include "beside/other.h"
 #include "arena/policy.h"
 #include "hooks.h"
-#include "mid.h"
 
 void *alloc_in_lane(unsigned lane, size_t bytes, size_t alignment) {
     bool fits = bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && is_power_of_two(alignment);

@@ -1,12 +1,10 @@
 /* See arena_alloc.h. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_alloc.h"
-#include "alloc.h"
 #include "alloc_slow.h"
 #include "arena/arena_heap.h"
 #include "base/fail.h"
 #include "hooks.h"
-#include "kinds.h"
 #include "thread.h"
 
 static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *zero) {

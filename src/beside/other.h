@@ -14,7 +14,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "hooks.h"
 #include "base/options.h"
 #include "base/os_malloc.h"
 #include "heap.h"

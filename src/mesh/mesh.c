@@ -18,7 +18,6 @@
 #include "space/arena_space.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "inbox.h"
 #include "kinds.h"
 #include "mesh/fit.h"
 #include "mesh/meshed.h"

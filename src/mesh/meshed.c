@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "mesh/meshed.h"
 #include "base/fail.h"
+#include "links.h"
 #include "base/os.h"
-#include "inbox.h"
 #include "kinds.h"
 #include "pool.h"
 #include "search.h"

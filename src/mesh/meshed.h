@@ -13,7 +13,6 @@
 #pragma once
 
 #include "heap.h"
-#include "superslab.h"
 
 enum {
     MESHED_BLOCKS_MAX = 4096, /* of 16 bytes: those of 8 bytes are not meshed */

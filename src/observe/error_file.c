@@ -1,7 +1,6 @@
 /* See error_file.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/error_file.h"
-#include "base/fail.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/scratch.h"

@@ -5,7 +5,6 @@
 #include "base/fail.h"
 #include "kinds.h"
 #include "base/log.h"
-#include "base/options.h"
 #include "base/os.h"
 #include "base/os_crash.h"
 #include "pool.h"

@@ -17,8 +17,6 @@
 #pragma once
 
 #include "asked.h"
-#include "base/options.h"
-#include "base/text.h"
 
 enum {
     PROFILE_CALLERS = SAMPLE_CALLERS,

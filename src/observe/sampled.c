@@ -4,7 +4,6 @@
  * mark. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/sampled.h"
-#include "base/options.h"
 #include "block.h"
 #include "hooks.h"
 #include "kinds.h"

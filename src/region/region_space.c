@@ -102,13 +102,13 @@ static size_t refused(size_t n, size_t first) {
     return BITSET_NONE;
 }
 
-/* A SuperSlab whose addresses are reserved, and which is to get memory from the lowest slot up. */
-static void put_reserved(size_t superslab) {
+/* The SuperSlab is to get memory from the lowest slot up. Returns its number + 1. */
+static uint32_t without_memory(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
     store_relaxed(&ss->mapped_slots, 0);
     store_relaxed(&ss->next_part, 0);
-    put_chain(&hak_region_use.parts, next_part, (uint32_t)superslab + 1);
+    return (uint32_t)superslab + 1;
 }
 
 /* Those of these SuperSlabs that have reserved addresses give them back; what lies behind may be another thread's.
@@ -149,7 +149,7 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     for (size_t i = first; *blocked && i < first + n; i++)
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX);
     for (size_t i = first; !*blocked && reserved && i < first + n; i++)
-        put_reserved(i);
+        put_chain(&hak_region_use.parts, next_part, without_memory(i));
     if (!*blocked && !reserved)
         region_put_unmapped(first, n);
     return false;
@@ -167,11 +167,7 @@ static uint32_t begin_part(void) {
         if (first == hak_region.superslabs_max || !region_commit_superslabs(first + 1))
             return 0;
     while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
-    struct superslab *ss = superslab_at(first);
-    store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
-    store_relaxed(&ss->mapped_slots, 0);
-    store_relaxed(&ss->next_part, 0);
-    return (uint32_t)first + 1;
+    return without_memory(first);
 }
 
 bool region_begin_in_part(void) {
