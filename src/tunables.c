@@ -133,7 +133,7 @@ size_t tuned_bytes(unsigned class_id) {
 }
 
 size_t tunable_get(const char *name, char *buffer, size_t bytes) {
-    struct text t = text_in(buffer, bytes);
+    struct text t = text_into(buffer, bytes);
     struct words w = find_words(name, strlen(name));
     if (w.entry == NULL || w.count == 0)
         return SIZE_MAX;

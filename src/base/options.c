@@ -395,7 +395,7 @@ void options_init(void) {
 }
 
 size_t option_format(enum option o, char *buffer, size_t bytes) {
-    struct text t = text_in(buffer, bytes);
+    struct text t = text_into(buffer, bytes);
     const struct option_entry *e = &option_table[o];
     uint64_t value = option(o);
     if (e->kind == OPTION_TEXT) {

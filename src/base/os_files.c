@@ -56,14 +56,17 @@ static bool is_of_system(const char *path) {
     return false;
 }
 
+static bool stat_at(int fd, const char *path, int flags, struct stat *s) {
+    int saved = errno;
+    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)s, (long)flags, 0L) == 0;
+    errno = saved;
+    return known;
+}
+
 bool os_is_device(const char *path) {
     struct stat s;
-    int saved = errno;
-    bool is = is_of_system(path) ||
-              (syscall(SYS_newfstatat, (long)AT_FDCWD, (long)path, (long)&s, (long)AT_SYMLINK_NOFOLLOW, 0L) == 0 &&
-               (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)));
-    errno = saved;
-    return is;
+    return is_of_system(path) ||
+           (stat_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &s) && (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)));
 }
 
 /* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root
@@ -71,10 +74,8 @@ bool os_is_device(const char *path) {
 static bool is_own(int fd, const char *path, int flags) {
     struct stat s;
     uid_t user = (uid_t)os_call(SYS_geteuid, 0, 0, 0);
-    int saved = errno;
-    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0;
-    errno = saved;
-    return known && (s.st_uid == user || s.st_uid == 0) && (!S_ISREG(s.st_mode) || s.st_nlink == 1);
+    return stat_at(fd, path, flags, &s) && (s.st_uid == user || s.st_uid == 0) &&
+           (!S_ISREG(s.st_mode) || s.st_nlink == 1);
 }
 
 int os_open_output(const char *path) {
@@ -105,10 +106,7 @@ int os_open_input(const char *path) { return open_file(path, O_RDONLY); }
 
 static bool is_file(int fd, const char *path, int flags) {
     struct stat s;
-    int saved = errno;
-    bool is = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0 && S_ISREG(s.st_mode);
-    errno = saved;
-    return is;
+    return stat_at(fd, path, flags, &s) && S_ISREG(s.st_mode);
 }
 
 int os_open_file(const char *path) {

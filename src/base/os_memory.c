@@ -1,5 +1,6 @@
 /* The mappings of os.h: made, ended, advised about, moved and looked at. */
 /* SPDX-License-Identifier: MIT */
+#include "base/clear.h"
 #include "base/os_call.h"
 
 #include <errno.h>
@@ -172,15 +173,6 @@ static void fill_holes(char *at, size_t bytes) {
     }
 }
 
-static bool is_zero(const char *at, size_t bytes) {
-    uint64_t all = 0, word;
-    for (size_t i = 0; i < bytes; i += sizeof word) {
-        memcpy(&word, at + i, sizeof word);
-        all |= word;
-    }
-    return all == 0;
-}
-
 /* A move was refused. From Linux 6.17 on the kernel moves a range mapping by mapping, and what it moved before it
  * refused stays moved. Which that is it does not tell, but `to` was zero: what is not zero there now is to go back. By
  * copying, since another move may be refused, too. The pages that were moved keep the access they had in `from`, as do
@@ -191,7 +183,7 @@ static void os_move_back(char *from, char *to, size_t bytes) {
         bool any = false;
         end = min_size(piece + PUT_BACK_BYTES, bytes);
         for (size_t at = piece; at < end; at += page) {
-            if (!can_read((uintptr_t)to + at) || is_zero(to + at, page))
+            if (!can_read((uintptr_t)to + at) || is_all_zero(to + at, page))
                 continue;
             if (!any)
                 os_commit(from + piece, end - piece);

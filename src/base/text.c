@@ -42,7 +42,7 @@ static void put_digits(struct text *t, uint64_t n, unsigned base) {
     text_put(t, digits + at, sizeof digits - at);
 }
 
-struct text text_in(char *buffer, size_t bytes) {
+struct text text_into(char *buffer, size_t bytes) {
     return (struct text){buffer, bytes, 0, -1};
 }
 size_t text_end(struct text *t) {

@@ -13,7 +13,7 @@ struct text {
 };
 
 /* A text in a caller's buffer, and its end: terminated if there is room for a byte. Returns the whole text's length. */
-struct text text_in(char *buffer, size_t bytes);
+struct text text_into(char *buffer, size_t bytes);
 size_t text_end(struct text *t);
 void text_flush(struct text *t);
 void text_put(struct text *t, const char *bytes, size_t count);

@@ -526,7 +526,7 @@ void stats_put_json(struct text *t) {
 
 size_t stats_json(char *buffer, size_t bytes) {
     struct heap_figures *f = stats_begin(true);
-    struct text t = text_in(buffer, bytes);
+    struct text t = text_into(buffer, bytes);
     if (f != NULL) {
         put_json(&t, f);
         stats_end(f);
