@@ -12,7 +12,7 @@ const struct kind *const kinds[] = {
 bool kind_visit_at(struct slab *s, void *p, block_visitor *call, void *argument) {
     struct block b = {s, 0, ""};
     kind_of(s)->find(&b, p);
-    return b.why != NULL || kind_of(s)->is_free(&b, p) || call(p, b.bytes, argument);
+    return b.why != NULL || kind_has_freed(&b, p) || call(p, b.bytes, argument);
 }
 
 void kind_visit_first(struct slab *s, block_visitor *call, void *argument) {
@@ -37,11 +37,6 @@ static void free_slot_find(struct block *b, const void *p) {
     }
 }
 
-static bool free_slot_is_free(const struct block *b, const void *p) {
-    (void)b, (void)p;
-    return false;
-}
-
 static void free_slot_count(const struct slab *s, struct span_use *use) {
     (void)s;
     use->slots = 1;
@@ -52,6 +47,5 @@ const struct kind kind_free = {
     .name = "free",
     .free = lookup_free_none,
     .find = free_slot_find,
-    .is_free = free_slot_is_free,
     .count = free_slot_count,
 };

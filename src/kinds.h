@@ -107,7 +107,7 @@ struct kind {
 
     /* Fills in *b: b->slab is the record of the slot p lies in, and b->why says that p is inside a block. */
     void (*find)(struct block *b, const void *p);
-    /* Is the block free that `find` found? */
+    /* Is the block free that `find` found? NULL: a free one is none, and not found. */
     bool (*is_free)(const struct block *b, const void *p);
     /* May a block of `bytes` at p be freed as one of `claimed`? `exactly`: realloc has left no block larger than
      * needed. NULL: the kind rounds sizes up, so any size that would get such a block is right, and realloc may leave a
@@ -179,6 +179,9 @@ HAK_INLINE unsigned slab_tier(const struct slab *s) { return slab_kind(s) & (KIN
 HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_tier(s)]; }
 /* Are there slabs of the kind in this mode? What was allocated before the options were read is not of secure mode's. */
 HAK_INLINE bool kind_serves(const struct kind *kind) { return !kind->is_secure || option(OPT_SECURE); }
+HAK_INLINE bool kind_has_freed(const struct block *b, const void *p) {
+    return kind_of(b->slab)->is_free != NULL && kind_of(b->slab)->is_free(b, p);
+}
 /* The number to record for a slab of such a client. */
 HAK_INLINE uint8_t kind_for_client(const struct client *c, unsigned kind) {
     return (uint8_t)(c->arena != 0 ? kind | KIND_IN_ARENA : kind);

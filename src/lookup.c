@@ -27,7 +27,7 @@ struct block lookup_live(const void *p, const char *call, const void *caller) {
     if (other_has(p))
         return (struct block){NULL, other_calls()->usable_size((void *)p), ""}; /* NOLINT: its type */
     struct block b = lookup_find(p);
-    if (b.why == NULL && !kind_of(b.slab)->is_free(&b, p))
+    if (b.why == NULL && !kind_has_freed(&b, p))
         return b;
     if (b.why == NULL && strcmp(call, "free") == 0) {
         report_double_free(&b, p);
@@ -55,7 +55,7 @@ bool lookup_for_free(void *p) {
     struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if ((slab_tier(b.slab) != KIND_TINY && slab_tier(b.slab) != KIND_MESHED) || kind_of(b.slab)->is_free(&b, p))
+    else if ((slab_tier(b.slab) != KIND_TINY && slab_tier(b.slab) != KIND_MESHED) || kind_has_freed(&b, p))
         report_double_free(&b, p);
     else
         return true;

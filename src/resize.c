@@ -177,10 +177,8 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
         return other_calls()->realloc(p, bytes);
     struct block b =
         had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
-    if (unlikely(b.slab == NULL)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (unlikely(b.slab == NULL))
+        return errno = EINVAL, NULL;
     if (bytes == 0) { /* as glibc */
         alloc_free(p, alloc_free_other);
         return NULL;

@@ -51,10 +51,8 @@ void *hak_arena_malloc(hak_arena *arena, size_t size) {
 void *hak_arena_calloc(hak_arena *arena, size_t count, size_t size) {
     size_t whole;
     bool zero = false;
-    if (__builtin_mul_overflow(count, size, &whole)) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (__builtin_mul_overflow(count, size, &whole))
+        return errno = ENOMEM, NULL;
     void *block =
         whole <= TINY_BYTES_MAX ? hak_arena_malloc(arena, whole) : allocate(arena, whole, 1, &zero, "hak_arena_calloc");
     return block == NULL || zero ? block : memset(block, 0, whole);
@@ -79,10 +77,8 @@ void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) {
 
 void *hak_arena_aligned_alloc(hak_arena *arena, size_t alignment, size_t size) {
     bool zero;
-    if (!is_power_of_two(alignment)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!is_power_of_two(alignment))
+        return errno = EINVAL, NULL;
     if (heaps_classes_align(size, alignment))
         return hak_arena_malloc(arena, class_aligned_bytes(max_size(size, 1), alignment));
     return allocate(arena, size, alignment, &zero, "hak_arena_aligned_alloc");

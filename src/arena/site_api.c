@@ -10,19 +10,15 @@
 START_LIBRARY_WANTED;
 
 unsigned hak_site_new(const char *name, int policy) {
-    if (name == NULL || (unsigned)policy >= POLICIES) {
-        errno = EINVAL;
-        return 0;
-    }
+    if (name == NULL || (unsigned)policy >= POLICIES)
+        return errno = EINVAL, 0;
     return site_make(name, (unsigned)policy);
 }
 
 void *hak_alloc_site(size_t size, unsigned site, int policy) {
     bool known = likely(site_exists(site));
-    if (unlikely((site != 0 && !known) || (unsigned)policy >= POLICIES)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (unlikely((site != 0 && !known) || (unsigned)policy >= POLICIES))
+        return errno = EINVAL, NULL;
     void *block = alloc_for_policy(size, policy == HAK_POLICY_DEFAULT && known ? site_policy(site) : (unsigned)policy);
     if (known && likely(block != NULL))
         site_count(site, size);

@@ -414,10 +414,8 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
 size_t option_get(const char *name, char *buffer, size_t bytes) {
     options_init();
     enum option o = find_option(name, strlen(name));
-    if (o == OPTION_COUNT) {
-        errno = EINVAL;
-        return 0;
-    }
+    if (o == OPTION_COUNT)
+        return errno = EINVAL, 0;
     return option_format(o, buffer, bytes);
 }
 

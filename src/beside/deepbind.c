@@ -8,7 +8,6 @@
 #include "base/options.h"
 #include "base/os_jump.h"
 #include "base/text.h"
-#include "beside/deepbind.h"
 #include "beside/next.h"
 
 #include <dlfcn.h>

@@ -2,7 +2,6 @@
  * to libc's dlmopen. */
 /* SPDX-License-Identifier: MIT */
 #include "base/os_jump.h"
-#include "beside/deepbind.h"
 #include "beside/next.h"
 
 #include <dlfcn.h>

@@ -22,4 +22,7 @@ enum next {
 };
 
 uintptr_t next_function(enum next which); /* 0: there is none */
-bool next_malloc_is_own(void);            /* the program's malloc is this library's */
+/* dlopen's and dlmopen's `mode` without RTLD_DEEPBIND, unless the flag is to stay. `file`: NULL for the program itself,
+ * which the flag does not change. After a call of next_function. */
+uintptr_t deepbind_without(uintptr_t mode, const char *file);
+bool next_malloc_is_own(void); /* the program's malloc is this library's */

@@ -26,10 +26,8 @@ void hak_free_sized(void *block, size_t size) {
 }
 
 void *hak_aligned_alloc(size_t alignment, size_t size) {
-    if (!is_power_of_two(alignment)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!is_power_of_two(alignment))
+        return errno = EINVAL, NULL;
     return alloc_aligned(alignment, size);
 }
 

@@ -33,19 +33,15 @@ HAK_API void *realloc(void *block, size_t size) { return alloc_realloc(block, si
 
 HAK_API void *reallocarray(void *block, size_t count, size_t size) {
     size_t whole;
-    if (__builtin_mul_overflow(count, size, &whole)) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (__builtin_mul_overflow(count, size, &whole))
+        return errno = ENOMEM, NULL;
     return alloc_realloc(block, whole);
 }
 
 /* Rounds the alignment up to a power of two; EINVAL if there is none. */
 HAK_API void *memalign(size_t alignment, size_t size) {
-    if (alignment > SIZE_MAX / 2 + 1) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (alignment > SIZE_MAX / 2 + 1)
+        return errno = EINVAL, NULL;
     size_t power = 1;
     while (power < alignment)
         power *= 2;
@@ -54,10 +50,8 @@ HAK_API void *memalign(size_t alignment, size_t size) {
 
 /* As in C17 and in glibc since 2.38; before, glibc rounded as memalign does. */
 HAK_API void *aligned_alloc(size_t alignment, size_t size) {
-    if (!is_power_of_two(alignment)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!is_power_of_two(alignment))
+        return errno = EINVAL, NULL;
     return alloc_aligned(alignment, size);
 }
 
@@ -78,10 +72,8 @@ HAK_API void *valloc(size_t size) { return alloc_aligned(os_page_bytes(), size);
 
 HAK_API void *pvalloc(size_t size) {
     size_t page = os_page_bytes();
-    if (size > SIZE_MAX - page) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (size > SIZE_MAX - page)
+        return errno = ENOMEM, NULL;
     return alloc_aligned(page, round_up(size, page));
 }
 

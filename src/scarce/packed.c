@@ -266,12 +266,6 @@ static void packed_find(struct block *b, const void *p) {
     b->why = (const char *)p == piece_address(first) ? NULL : "";
 }
 
-/* A freed block is none. */
-static bool packed_is_free(const struct block *b, const void *p) {
-    (void)b, (void)p;
-    return false;
-}
-
 static void packed_free(struct heap *h, struct slab *s, void *p) {
     size_t at = piece_at(p);
     if (unlikely(!is_block(p) || !(rmw_and(begins_of(at), ~bit_of(at)) & bit_of(at)))) {
@@ -381,7 +375,6 @@ const struct kind kind_packed = {
     .resize = packed_resize,
     .resize_from_bytes = TINY_BYTES_MAX + 1,
     .find = packed_find,
-    .is_free = packed_is_free,
     .size_fits = packed_size_fits,
     .trim = packed_trim,
     .count = packed_count,

@@ -6,13 +6,20 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "secure/secure_random.h"
+#include "secure/secure_block.h"
 
 #include <string.h>
 
 #define GUARDED_MAX 800 /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
 #define TABLE_DUMPED_SUPERSLABS ((size_t)2048) /* whose rows are in core dumps: 4 GiB */
 _Atomic(char *) span_table_made;               /* constant once set */
+
+uint64_t secure_random(struct heap *h) {
+    uint64_t *state = secure_random_state(h);
+    if (unlikely(*state == 0))
+        *state = canary_fold(hak_region.second_key, (uintptr_t)h ^ os_random(OS_RANDOM_SEED) ^ os_now_ms());
+    return secure_next_random(h);
+}
 
 static size_t table_row_bytes(void) { return round_up(SPAN_LINES * SPAN_LINE_BYTES, os_page_bytes()); }
 /* The part of a row that slabs of the class need. */
