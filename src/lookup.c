@@ -34,10 +34,7 @@ struct block lookup_live(const void *p, const char *call, const void *caller) {
     } else {
         const char *why = b.why != NULL ? b.why : "a block that is free";
         size_t inside_bytes = b.why != NULL ? b.bytes : 0;
-        if (caller != NULL)
-            fail_bad_query(call, p, why, inside_bytes, caller);
-        else
-            fail_bad_pointer(call, p, why, inside_bytes);
+        fail_bad_query(call, p, why, inside_bytes, caller);
     }
     return (struct block){NULL, 0, ""};
 }

@@ -21,7 +21,7 @@ HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer fre
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* Harmless, since the address tells which block it is: "hakmem: free of 0x… with size 100 (48-byte block)" */
 HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes, const void *caller);
-/* Harmless, since nothing is done with the pointer: the line is that of fail_bad_pointer. */
+/* The same line, and with a `caller` harmless, since nothing is done with the pointer. */
 HAK_COLD void fail_bad_query(const char *call, const void *p, const char *why, size_t block_bytes, const void *caller);
 /* "hakmem: free of 0x… by operator delete, allocated by operator new[] (48-byte block)" */
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);

@@ -26,7 +26,7 @@ static void say_who(const char *line, const void *p, bool ends) {
     for (unsigned event = 0; event < STACK_EVENTS; event++)
         if (find_stack(p, (enum stack_event)event, &stack)) {
             text_line("hakmem: %s by thread %u:", event_names[event], (uint64_t)stack.thread);
-            report_calls(stack.callers, stack.depth);
+            report_calls(NULL, stack.callers, stack.depth);
             is_known = true;
         }
     if (ends && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
@@ -44,7 +44,7 @@ static void put_who(struct text *t, const void *p) {
             continue;
         }
         text_format(t, "{\"thread\":%u,\"calls\":[", (uint64_t)stack.thread);
-        report_json_calls(t, stack.callers, stack.depth);
+        report_calls(t, stack.callers, stack.depth);
         text_string(t, "]}");
     }
 }

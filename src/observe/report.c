@@ -146,12 +146,8 @@ static void put_calls(struct output *output, const uintptr_t *callers, unsigned 
     scratch_give(room);
 }
 
-void report_calls(const uintptr_t *callers, unsigned depth) {
-    put_calls(&(struct output){NULL, false}, callers, depth, 0);
-}
-
-void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth) {
-    put_calls(&(struct output){t, false}, callers, depth, 0);
+void report_calls(struct text *json, const uintptr_t *callers, unsigned depth) {
+    put_calls(&(struct output){json, false}, callers, depth, 0);
 }
 
 void report_caller(uintptr_t caller) {
