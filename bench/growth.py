@@ -23,7 +23,7 @@ class Reason:
     text: str
 
 
-# The figures of docs/scaling.md and a quarter more, so that what an order of threads changes is no finding.
+# The figures of docs/costs.md and a quarter more, so that what an order of threads changes is no finding.
 REASONS = (
     Reason("random_mixed", {TABLE_LINES: 25},
            "one block in 64 is larger than 1 KiB: several threads have blocks of one mid slab, whose states share a "

@@ -1,4 +1,4 @@
-# What a hung program's heaps are doing: gdb -batch -p PID -x docs/heaps.gdb (a library with debug information; docs/hangs.md)
+# What a hung program's heaps are doing: gdb -batch -p PID -x docs/heaps.gdb (a library with debug information; docs/protocols.md)
 # SPDX-License-Identifier: MIT
 set pagination off
 printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", hak_presence.settlings, hak_presence.gathered, hak_region_use.superslabs, hak_region_use.unmapped

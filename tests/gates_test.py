@@ -29,7 +29,7 @@ import packages  # noqa: E402
 import stages  # noqa: E402
 
 TESTS = ROOT / "tests"
-PAGES = ("design", "protocols", "hangs", "system", "secure", "sampling", "costs", "compaction", "arenas", "tunables",
+PAGES = ("design", "protocols", "system", "secure", "costs", "observing", "compaction", "arenas", "tunables",
          "experiments", "tour")
 
 
@@ -126,8 +126,8 @@ class Lint(Gate):
 
     def test_names(self):
         names = TESTS / "docs_names.py"
-        self.planted("docs/hangs.md: no_such_word is in no source", "docs/hangs.md", "`no_such_word`\n", names)
-        self.planted("docs/hangs.md: two is not in one.c", "docs/hangs.md", "`one` and `two` in `one.c`\n", names)
+        self.planted("docs/costs.md: no_such_word is in no source", "docs/costs.md", "`no_such_word`\n", names)
+        self.planted("docs/costs.md: two is not in one.c", "docs/costs.md", "`one` and `two` in `one.c`\n", names)
         self.planted("nothing is no harness", "docs/protocols.md", "**Harness:** nothing.\n", names)
 
     def test_floors_of_the_command(self):
