@@ -79,20 +79,15 @@
 #define GIB ((size_t)1 << 30)
 #define TIB ((size_t)1 << 40)
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#ifndef __has_feature
+#define __has_feature(feature) 0 /* NOLINT: clang's; gcc before 14 defines names instead */
+#endif
+#if __has_feature(thread_sanitizer) || defined(__SANITIZE_THREAD__)
 #define HAK_HAS_TSAN 1
-#endif
-#endif
-#ifndef HAK_HAS_TSAN
+#else
 #define HAK_HAS_TSAN 0
 #endif
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAK_HAS_ASAN 1
-#endif
-#endif
-#if HAK_HAS_TSAN || defined(HAK_HAS_ASAN) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if HAK_HAS_TSAN || __has_feature(address_sanitizer) || defined(__SANITIZE_ADDRESS__)
 #define HAK_IS_SANITIZED true
 #else
 #define HAK_IS_SANITIZED false
@@ -125,7 +120,7 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 #define add_owned(p, n) store_relaxed(p, (__typeof__(load_relaxed(p)))(load_relaxed(p) + (n)))
 /* Relaxed accesses that the compiler may fold into other instructions, which gcc does not do with atomics. For hit
  * paths: malloc takes 16 instructions with them, 17 without. The sanitizer and the model checker see atomics. */
-#if defined(__SANITIZE_THREAD__) || HAK_HAS_TSAN
+#if HAK_HAS_TSAN
 #define load_folded(p) load_relaxed(p)
 #define store_folded(p, v) store_relaxed(p, v)
 #else
