@@ -112,7 +112,7 @@ class Slot:
 
     def state(self, index=0):
         """The state of a block that is not tiny, as an index into STATES."""
-        name = "slab.secure_large_state" if self.kind() == "secure large" else "slab.state"
+        name = "slab.guarded.state" if self.kind() == "secure large" else "slab.state"
         return number(self.record + self.tables.constant(name) + index, 1) & self.tables.constant("BLOCK_STATE")
 
     def earlier(self, slots):

@@ -55,8 +55,8 @@ static bool is_to_be_shut(struct heap *h, const struct slab *s) {
 static void shut(struct slab *s) {
     if (!os_advise(OS_PURGE, slab_address(s), s->bytes))
         return;
-    s->is_shut = os_forbid(slab_address(s), s->bytes);
-    if (!s->is_shut)
+    s->guarded.is_shut = os_forbid(slab_address(s), s->bytes);
+    if (!s->guarded.is_shut)
         os_commit(slab_address(s), s->bytes); /* a part may be inaccessible */
     else if (load_relaxed(&shut_blocks) < SHUT_FIRST)
         rmw_add(&shut_blocks, 1);
@@ -64,10 +64,10 @@ static void shut(struct slab *s) {
 
 /* False: the system is out of mappings, or of data for the process. */
 static bool unshut(struct slab *s) {
-    if (likely(!s->is_shut))
+    if (likely(!s->guarded.is_shut))
         return true;
-    s->is_shut = !os_commit(slab_address(s), s->bytes);
-    return !s->is_shut;
+    s->guarded.is_shut = !os_commit(slab_address(s), s->bytes);
+    return !s->guarded.is_shut;
 }
 
 /* ---- spans ---- */
@@ -105,7 +105,7 @@ static void large_release(struct heap *h) {
 }
 
 static void give_span(struct heap *h, struct slab *s) {
-    bool resident = !s->is_shut;
+    bool resident = !s->guarded.is_shut;
     if (likely(unshut(s)))
         give_open_span(h, s, resident);
     else
@@ -132,7 +132,7 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zer
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
     slab_set_bytes(s, slots * SLOT_BYTES);
-    s->is_shut = false;
+    s->guarded.is_shut = false;
     large_set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
@@ -147,7 +147,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring);
         struct slab *s = cached.block != 0 ? slab_at_offset(cached.block - hak_region.base) : NULL;
-        bool was_shut = s != NULL && s->is_shut;
+        bool was_shut = s != NULL && s->guarded.is_shut;
         if (s != NULL && likely(unshut(s))) {
             large_set_bytes(s, bytes, false);
             ring_hand_out(cached, zero);

@@ -50,6 +50,18 @@ enum page_flag {
     PAGES_LAZY = 2, /* purged pages: the system may take them, and need not have */
 };
 
+/* Of a block of secure mode's between guards: of whoever holds the block, and constant while it lives unless noted. */
+struct guarded {
+    _Atomic uint8_t state; /* enum block_state: whoever makes it free goes on */
+    size_t lead_bytes;     /* of the span, before the block */
+    size_t span_slots;     /* all of it */
+    bool is_huge;          /* huge pages were asked for */
+    bool has_guards;       /* the rest of the span is inaccessible guards */
+    uint16_t kept_pages;   /* freed, and resident in the quarantine; changes */
+    uint16_t maker;        /* enum secure_maker; changes */
+    bool is_shut;          /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
+};
+
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom;
  * the second is written by each free of a tiny slab's owner. In one cache line, every free into another thread's slab
  * would make it bounce between processors. The record of a span is that of its first slot.
@@ -126,16 +138,7 @@ struct slab {
             uint32_t check_after; /* while current: what the countdown began with */
             size_t first_size;    /* the least of the sizes that a free may name; constant while the slab lives */
         };
-        struct {                                /* guarded */
-            _Atomic uint8_t secure_large_state; /* enum block_state: whoever makes it free goes on */
-            size_t lead_bytes;                  /* of the span, before the block; constant while the block lives */
-            size_t span_slots;                  /* all of it; constant while the block lives */
-            bool is_huge;                       /* huge pages were asked for */
-            bool has_guards;                    /* the rest of the span is inaccessible guards; constant likewise */
-            uint16_t kept_pages;                /* freed, and resident in the quarantine; of whoever holds the block */
-            uint16_t maker;                     /* enum secure_maker; of whoever holds the block */
-            bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
-        };
+        struct guarded guarded; /* secure mode, large and huge */
     };
     size_t sizes; /* tiny: how many a free may name, from first_size on, while the slab lives; other kinds: 0 */
 };

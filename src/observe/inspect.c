@@ -23,8 +23,8 @@ F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) \
 F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
-F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, secure_large_state) F(slab, lead_bytes) \
-F(slab, span_slots) \
+F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, guarded.state) F(slab, guarded.lead_bytes) \
+F(slab, guarded.span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
 F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
 F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \

@@ -407,7 +407,7 @@ static bool secure_small_size_fits(const void *p, size_t claimed, size_t bytes, 
 void secure_set_maker(void *p, enum secure_maker maker) {
     struct slab *part = slab_at_offset(region_offset(p)), *s = span_first(part);
     if (slab_tier(part) == KIND_SECURE_LARGE) {
-        part->maker = (uint16_t)maker;
+        part->guarded.maker = (uint16_t)maker;
         return;
     }
     _Atomic uint16_t *state = span_state(s->secure, secure_index(s, (uintptr_t)p));
@@ -419,7 +419,7 @@ enum secure_maker secure_maker_of(const void *p) {
     struct slab *part = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
     unsigned kind = part != NULL ? slab_tier(part) : KIND_FREE;
     if (kind == KIND_SECURE_LARGE && secure_large_find(part, p, &bytes) == SECURE_LIVE)
-        return (enum secure_maker)part->maker;
+        return (enum secure_maker)part->guarded.maker;
     if (kind != KIND_SECURE_SMALL || secure_find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
     const struct slab *s = span_first(part);

@@ -126,7 +126,7 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
 static uintptr_t start_of(uintptr_t p) {
     const struct slab *s = slab_at_offset(p - hak_region.base);
     if (slab_tier(s) == KIND_SECURE_LARGE)
-        return (uintptr_t)slab_address(s) + s->lead_bytes % SLOT_BYTES;
+        return (uintptr_t)slab_address(s) + s->guarded.lead_bytes % SLOT_BYTES;
     if (slab_tier(s) != KIND_SECURE_SMALL)
         return p;
     s = span_first(s);

@@ -187,8 +187,8 @@ facts! {
             slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
             inbox = "slab.inbox" upto 8, secure = "slab.secure" upto 8, purged_blocks = "slab.purged_blocks" upto 4,
             purged_pages = "slab.purged_pages" upto 4,
-            secure_large_state = "slab.secure_large_state" upto 4, lead_bytes = "slab.lead_bytes" upto 8,
-            span_slots = "slab.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
+            secure_large_state = "slab.guarded.state" upto 4, lead_bytes = "slab.guarded.lead_bytes" upto 8,
+            span_slots = "slab.guarded.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
         arrays: state = "slab.state" of 1;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
             secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
