@@ -59,7 +59,7 @@ struct guarded {
     bool has_guards;       /* the rest of the span is inaccessible guards */
     uint16_t kept_pages;   /* freed, and resident in the quarantine; changes */
     uint16_t maker;        /* enum secure_maker; changes */
-    bool is_shut;          /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
+    bool is_shut;          /* of a free slot, or a large block in a ring: inaccessible. Of whoever holds the slot */
 };
 
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom;
