@@ -7,7 +7,7 @@
  *             takes the block that is still in the cache. Count down: done. Anything else: alloc_free_slow.
  *
  * Both are inlined into every exported function, so that malloc is one call and not two; so is a free that names the
- * size. malloc_usable_size and realloc have their hits in alloc.c. A test counts the instructions
+ * size. malloc_usable_size and realloc have their hits in resize.c. A test counts the instructions
  * (tests/fast_path.golden). */
 /* SPDX-License-Identifier: MIT */
 #pragma once
