@@ -459,8 +459,8 @@ static void put_wrapped(struct text *t, const char *s) {
 
 void options_print_help(int fd) {
     TEXT_TO_FD(t, fd, 1024);
-    text_string(&t, "HAKMEM's options, those first that are set most often. live: can be changed while the program\n"
-                    "runs. docs/options.md has them as a table.\n");
+    text_string(&t, "HAKMEM's options, those first that are set most often. live: can be changed\n"
+                    "while the program runs. docs/options.md has them as a table.\n");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         const struct option_entry *e = &option_table[o];
         text_format(&t, "\n  HAKMEM_%s: ", e->name);

@@ -108,6 +108,10 @@ X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", \
   "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids " \
   "that") \
+X(NAME_MAPPINGS,   NUMBER, START, 0, 0, 1, "", \
+  "1 lets /proc/PID/maps and smaps say what memory is the heap's (`[anon:hakmem: slabs]`, `[anon:hakmem: tables]`), " \
+  "where the kernel has names (Linux 5.17, if built so). malloc then calls prctl: not for programs that enter a " \
+  "sandbox (seccomp)") \
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", \
   "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; " \
   "0 ignores the cgroup") \

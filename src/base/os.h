@@ -55,6 +55,9 @@ bool os_places_memory(void);   /* the program has a memory policy (numactl); fal
 bool os_has_wide(void);        /* HAK_WIDE: the processor has such vectors, and the kernel keeps them */
 void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no memory; OS_OCCUPIED: something is there */
 #define OS_OCCUPIED ((void *)-1)
+/* At the start: maps and smaps name what lies between these addresses, and all that is mapped from now on: from `slabs`
+ * on "hakmem: slabs", elsewhere and where the system chose the place "hakmem: tables". A hint, until it is refused. */
+void os_name_mappings(void *tables, void *slabs);
 bool os_unmap(void *address, size_t bytes); /* all, or a part: the other pages hold what they held */
 /* Access, for each page as it was or as asked where only a part was done; what is there stays. */
 bool os_commit(void *address, size_t bytes); /* readable and writable; ends what the next two began */

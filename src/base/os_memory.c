@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -20,6 +21,12 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#endif
+#ifndef PR_SET_VMA_ANON_NAME
+#define PR_SET_VMA_ANON_NAME 0
+#endif
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
@@ -31,7 +38,9 @@ enum move_support { MOVE_UNKNOWN, MOVE_KEEPS, MOVE_LACKS };
 /* As os_state. */
 static struct {
     _Atomic(void *) huge_template, plain_template; /* of OS_FRESH_HUGE, of OS_FRESH; NULL: none. Since the start */
-    _Atomic uint8_t move;                          /* enum move_support; any thread */
+    /* of os_name_mappings; NULL: mappings get no names. Any thread ends them */
+    _Atomic(void *) slabs_from;
+    _Atomic uint8_t move; /* enum move_support; any thread */
 } os_mapping;
 /* Pages that could be read: hints. As os_mapping. */
 static HAK_APART _Atomic uintptr_t read_pages[READABLE_PAGES];
@@ -94,7 +103,22 @@ static bool map_fresh(enum os_map_kind kind, void *address, size_t bytes) {
            mmap(address, bytes, protection, flags | MAP_STACK, -1, 0) == address;
 }
 
-void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
+/* ---- names ---- */
+
+/* The first refusal is the last: a kernel that is built without names would refuse each time. */
+static void name_mapping(void *at, size_t bytes, const char *name) {
+    int saved = errno;
+    if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, (uintptr_t)at, bytes, name) != 0)
+        store_relaxed(&os_mapping.slabs_from, NULL);
+    errno = saved;
+}
+
+void os_name_mappings(void *tables, void *slabs) {
+    store_relaxed(&os_mapping.slabs_from, slabs);
+    name_mapping(tables, (size_t)((char *)slabs - (char *)tables), "hakmem: tables");
+}
+
+static void *map_unnamed(enum os_map_kind kind, void *address, size_t bytes) {
     int saved = errno;
     if (kind >= OS_FRESH) {
         bool done = map_fresh(kind, address, bytes);
@@ -114,6 +138,13 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
         os_unmap(got, bytes);
         return OS_OCCUPIED;
     }
+    return got;
+}
+
+void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
+    void *got = map_unnamed(kind, address, bytes), *slabs_from = load_relaxed(&os_mapping.slabs_from);
+    if (unlikely(slabs_from != NULL) && got != NULL && got != OS_OCCUPIED)
+        name_mapping(got, bytes, address >= slabs_from ? "hakmem: slabs" : "hakmem: tables");
     return got;
 }
 

@@ -268,8 +268,11 @@ bool region_init(void) {
             return false;
     }
     rmw_add(&region_birth.deriving, 1);
-    if (!load_seq(&region_birth.derived))
+    if (!load_seq(&region_birth.derived)) {
         derive(load_acquire(&region_birth.published));
+        if (option(OPT_NAME_MAPPINGS))
+            os_name_mappings(hak_region.slabs, (void *)hak_region.base); /* NOLINT: the region is addresses */
+    }
     rmw_add(&region_birth.deriving, (uint32_t)-1);
     if (region_frontier() == 0 && !region_commit_superslabs(1) && !region_begin_in_part())
         return false;

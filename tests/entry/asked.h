@@ -98,7 +98,7 @@ constexpr Asked kSymbols[] = {
      "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
     {"uname", When::kStart, "which kernel: does MAP_STACK refuse huge pages?"},
     {"getrlimit", When::kStart, "RLIMIT_AS and RLIMIT_DATA; later only where reserving addresses has failed"},
-    {"prctl", When::kStart, "INSPECT=1"},
+    {"prctl", When::kStart, "INSPECT=1; with NAME_MAPPINGS=1 also whoever maps memory"},
     {"__sigaction", When::kRequest,
      "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, or when the option is set; the end of a crash"},
     {"pthread_mutex_lock", When::kSamples, "a mutex of the function's own notes which thread this is"},
