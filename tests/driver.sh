@@ -49,7 +49,8 @@ refuse 'hak: run: /tmp: no such program' run /tmp
 "$HAK" run /nonexistent 2>/dev/null || got=$?
 [[ $got == 127 ]] || fail "a program that is not there ends with status $got, not the shells' 127"
 [[ $("$HAK" --version) =~ ^hakmem\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "no version"
-refuse 'hak: no such command: no-such-command; see ./hak help' no-such-command
+refuse 'hak: no such command: nonsense; see ./hak help, or ./hak hakmem --help for those of hakmem' nonsense
+refuse 'hak: usage: ./hak compare [OPTIONS] -- PROGRAM ARGS…; --help says more' compare
 refuse 'hak: usage: ./hak build [checked]' build nonsense
 ! "$HAK" test no-such-stage 2>/dev/null || fail "an unknown stage is taken for a good one"
 refuse 'hak: fuzz: no such target: nope; there are: operations damage options' fuzz nope

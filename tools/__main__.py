@@ -39,7 +39,7 @@ def main(command, *words):
         stream.reconfigure(line_buffering=True, errors="surrogateescape")
     command = {"-V": "--version"}.get(command, command)
     if command not in COMMANDS:
-        base.die(f"no such command: {command}; see ./hak help")
+        base.die(f"no such command: {command}; see ./hak help, or ./hak hakmem --help for those of hakmem")
     sys.exit(base.ended(COMMANDS[command], *words))
 
 

@@ -29,6 +29,8 @@ def run_demo(*options):
 
 
 def compare(*words):
+    if not words:
+        die("usage: ./hak compare [OPTIONS] -- PROGRAM ARGS…; --help says more")
     build_library()
     build_cli()
     measure_what(LIBRARY)
