@@ -61,7 +61,9 @@ fn is_compiled_library(frame: &Frame) -> bool {
         ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
     const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
     let name = without_return_type(&frame.function);
-    NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+    NAMES.iter().any(|start| name.starts_with(start))
+        || FILES.iter().any(|part| frame.file.contains(part))
+        || name.starts_with("libstdc++.so") // what starts a thread there has no name
 }
 
 /// A function that stands between the program and the allocator, in the standard libraries of C++, Rust, Python
@@ -115,6 +117,17 @@ fn can_be_site(profile: &Profile, stack: &Stack) -> Vec<bool> {
 fn is_start(frame: &Frame) -> bool {
     const NAMES: [&str; 5] = ["_start", "start_thread", "clone", "clone3", "__clone3"];
     NAMES.contains(&frame.function.as_str()) || frame.function.starts_with("__libc_start_")
+}
+
+/// The calls of a stack, the one that allocated first, without those by which a runtime starts main and threads, and
+/// calls the program back. All, if none is the program's.
+pub fn without_runtime(mut frames: Vec<(Frame, Option<usize>)>) -> Vec<(Frame, Option<usize>)> {
+    let is_runtime = |frame: &Frame| is_start(frame) || is_compiled_library(frame);
+    if let Some(own) = frames.iter().position(|(frame, _)| !is_runtime(frame)) {
+        let outer = frames.split_off(own).into_iter().filter(|(frame, _)| !is_runtime(frame));
+        frames.extend(outer);
+    }
+    frames
 }
 
 /// "malloc", "operator new(unsigned long)" …: a function that programs call to allocate.
@@ -335,6 +348,22 @@ mod tests {
             [&["work", "core::iter::Iterator::for_each", "app::main"][..], &spawned, &["main", "_start"]].concat();
         assert_eq!(callers(&chain), ["app::main", "main"]);
         assert_eq!(callers(&["<alloc::vec::Vec<T> as core::clone::Clone>::clone", "work", "main"]), ["main"]);
+    }
+
+    #[test]
+    fn stacks_have_no_runtime() {
+        let left = |names: &[&str]| {
+            let frame = |name: &&str| (Frame { function: name.to_string(), file: String::new(), line: 1 }, None);
+            let left = without_runtime(names.iter().map(frame).collect());
+            left.into_iter().map(|(frame, _)| frame.function).collect::<Vec<_>>()
+        };
+        let container = "std::vector<int>::reserve(unsigned long)";
+        let thread = ["void std::__invoke_impl<void>()", "libstdc++.so.6.0.30+0xd44a2", "start_thread", "clone3"];
+        assert_eq!(left(&[&[container, "work", "serve"][..], &thread].concat()), [container, "work", "serve"]);
+        let rust = ["std::rt::lang_start_internal", "main", "__libc_start_call_main", "__libc_start_main", "_start"];
+        assert_eq!(left(&[&["app::main"][..], &rust].concat()), ["app::main", "main"]);
+        assert_eq!(left(&thread), thread, "nothing else is there");
+        assert!(left(&[]).is_empty());
     }
 
     #[test]

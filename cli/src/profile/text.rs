@@ -27,7 +27,7 @@ pub fn short(function: &str) -> String {
             depth += i32::from(*letter == ')') - i32::from(*letter == '(');
             depth == 0
         });
-        name = opening.map(|(at, _)| &name[..at]).filter(|name| !name.is_empty()).unwrap_or(name);
+        name = opening.map(|(at, _)| &name[..at]).filter(|name| !name.is_empty() && *name != "operator").unwrap_or(name);
     }
     if name.chars().count() <= 60 || name.contains("operator<") || name.contains("operator>") || name.contains("->") {
         return name.to_string();
@@ -273,5 +273,6 @@ mod tests {
         let long = format!("Map<{}>::insert(int)", "std::string, ".repeat(10));
         assert_eq!(short(&long), "Map<…>::insert");
         assert_eq!(short("malloc"), "malloc");
+        assert_eq!(short("operator()"), "operator()");
     }
 }

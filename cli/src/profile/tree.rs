@@ -3,7 +3,7 @@
 //! A node is a function as it was called by those above it; what it weighs includes all that it called.
 // SPDX-License-Identifier: MIT
 
-use super::{Metric, Profile, Stack};
+use super::{sites, Metric, Profile, Stack};
 use std::collections::HashMap;
 
 pub struct Node {
@@ -21,9 +21,11 @@ pub struct Tree {
     known: HashMap<(usize, String), usize>,
 }
 
-/// Names of a stack with their modules, the outmost caller first; before it the arena, if that has a name.
+/// Names of a stack with their modules, the outmost caller first; before it the arena, if that has a name. Without what
+/// started the thread.
 pub fn names(profile: &Profile, stack: &Stack) -> Vec<(String, Option<usize>)> {
-    let mut names: Vec<_> = profile.frames(stack).into_iter().map(|(frame, module)| (frame.function, module)).collect();
+    let frames = sites::without_runtime(profile.frames(stack));
+    let mut names: Vec<_> = frames.into_iter().map(|(frame, module)| (frame.function, module)).collect();
     names.extend((!stack.arena.is_empty()).then(|| (format!("arena {}", stack.arena), None)));
     names.reverse();
     names
