@@ -88,6 +88,23 @@ rpm_has() {
   done
 }
 
+# Installed by rpm in a root of their own, the library serves a program, and the command and the C files are whole. Removed
+# again, they leave nothing but rpm's records.
+rpm_works() {
+  local there=$SCRATCH/rpm-root
+  mkdir "$there"
+  rpm --root "$there" --nodeps --noscripts --install "$ROOT"/build/packages/*.rpm || fail "rpm --install fails"
+  LD_PRELOAD=$there/usr/lib64/libhakmem.so.0 HAKMEM_STATS=1 perl -e '"x" x 1000' 2>&1 | grep '^hakmem [0-9]' ||
+    fail "perl does not run under the library of libhakmem0.rpm"
+  chroot "$there" /usr/bin/hakmem --version || fail "the command does not run in an empty root"
+  cc "$ROOT/tests/install/consumer.c" -o "$SCRATCH/rpm-consumer" -I"$there/usr/include" -L"$there/usr/lib64" \
+    -lhakmem
+  [[ $(LD_LIBRARY_PATH=$there/usr/lib64 "$SCRATCH/rpm-consumer") == 'consumer works' ]] ||
+    fail "a program with hakmem-devel.rpm does not work"
+  rpm --root "$there" --noscripts --erase hakmem-tools hakmem-devel libhakmem0 || fail "rpm --erase fails"
+  find "$there" \( -name 'libhakmem*' -o -name 'hakmem*' \) -print | { ! grep .; } || fail "rpm leaves the above"
+}
+
 SOURCE_DATE_EPOCH=$(git -C "$ROOT" log -1 --format=%ct) # once, as a commit may come in between
 export SOURCE_DATE_EPOCH
 "$ROOT/packaging/packages.sh" deb rpm tar source
@@ -96,6 +113,7 @@ tarball_works
 rpm_has libhakmem0 '/usr/lib64/libhakmem\.so\.0' /usr/share/licenses/hakmem/LICENSE
 rpm_has hakmem-devel /usr/include/hakmem.h '/usr/lib64/libhakmem\.so' /usr/lib64/pkgconfig/hakmem.pc
 rpm_has hakmem-tools /usr/bin/hakmem '/usr/share/man/man1/hakmem.1.*'
+if ((EUID == 0)); then rpm_works; else echo "skipped: rpm's root of its own needs root"; fi
 reproducible
 if ((EUID == 0)); then in_a_bare_debian; else echo "skipped: a bare Debian needs root"; fi
 echo "the packages are good"
