@@ -88,8 +88,8 @@ rpm_has() {
   done
 }
 
-# Installed by rpm in a root of their own, the library serves a program, and the command and the C files are whole. Removed
-# again, they leave nothing but rpm's records.
+# Installed by rpm in a root of their own, the library serves a program, and the command and the C files are whole.
+# Removed again, they leave nothing but rpm's records.
 rpm_works() {
   local there=$SCRATCH/rpm-root
   mkdir "$there"

@@ -27,7 +27,8 @@ pub fn short(function: &str) -> String {
             depth += i32::from(*letter == ')') - i32::from(*letter == '(');
             depth == 0
         });
-        name = opening.map(|(at, _)| &name[..at]).filter(|name| !name.is_empty() && *name != "operator").unwrap_or(name);
+        let before = opening.map(|(at, _)| &name[..at]);
+        name = before.filter(|before| !["", "operator"].contains(before)).unwrap_or(name);
     }
     if name.chars().count() <= 60 || name.contains("operator<") || name.contains("operator>") || name.contains("->") {
         return name.to_string();
