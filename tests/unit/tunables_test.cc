@@ -156,8 +156,7 @@ TEST(Tunables, HaveAnEffect) {
         {"ring_spills", 255, 1, "ring_spills", [] { free_all(allocate(2000, 4000)); }},
         {"large_ring_percent", 100, 0, "large_spans", [] { fill_rings(12, 200 * kKiB); }},
     };
-    hak_option_set("RETAIN_BYTES", "0"); /* so that no large block stays beyond its share of rings */
-    hak_option_set("RETAIN_PERCENT", "0");
+    hak_option_set("PURGE", "eager"); /* so that no large block stays beyond its share of rings */
     hak_option_set("POPULATE", "1");
     for (auto &e : effects) {
         long less = grown(e, e.less), more = grown(e, e.more);
