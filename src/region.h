@@ -273,6 +273,7 @@ struct HAK_OWN_LINES region_use {
      * and SuperSlabs whose tables do. Sequentially consistent: see region_tables.c. */
     _Atomic size_t kept, kept_heaps, kept_tables;
     _Atomic size_t heaps;     /* handed out so far; likewise */
+    _Atomic bool cut;         /* whether nothing is reserved any more but what was kept */
     _Atomic uint32_t cutting; /* the process (os_process) in which a thread changes what is kept, or 0 */
     /* A further table that is reserved as long as the region: where it begins, and its bytes for each SuperSlab.
      * Constant after the start. */
@@ -357,10 +358,11 @@ struct region_range region_table(unsigned number);
 bool region_commit_superslabs(size_t superslabs);
 /* Gives back what is reserved and was never used, unless another thread does. `bytes`: what the program may come to
  * have besides what it has. */
-HAK_COLD bool region_cut(size_t bytes);
-/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself
- * by a call that nobody saw. True: try again. */
-bool region_cut_blindly(size_t kept);
+HAK_COLD void region_cut(size_t bytes);
+/* The system has refused a little when it was not seen that the reservation was cut: the program may have limited
+ * itself by a call that nobody saw. True: try again. */
+HAK_COLD bool region_cut_blindly(void);
+HAK_INLINE bool region_was_cut(void) { return load_acquire(&hak_region_use.cut); } /* pairs with cut_reserved */
 /* Memory where nothing is reserved any more, or soon will be. As os_map. */
 void *region_map_at(char *at, size_t bytes);
 /* Makes the first SuperSlab one that has memory in part. */

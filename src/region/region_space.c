@@ -217,10 +217,10 @@ size_t region_take_superslabs(size_t n) {
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
-        size_t kept = load_relaxed(&hak_region_use.kept);
+        bool cut = region_was_cut();
         if (map_superslabs(first, n, &blocked))
             return first;
-        if (!blocked && !(n <= first && region_cut_blindly(kept)))
+        if (!blocked && (cut || n > first || !region_cut_blindly()))
             return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
@@ -234,10 +234,10 @@ void *region_commit_heap(size_t index) {
         size_t taken = load_relaxed(&hak_region_use.heaps);
         while (taken <= index && !rmw_cas(&hak_region_use.heaps, &taken, index + 1)) /* pairs with cut_behind */
             ;
-        size_t kept = load_relaxed(&hak_region_use.kept);
+        bool cut = PROVEN(cut_look, region_was_cut());
         if (index < load_seq(&hak_region_use.kept_heaps)) {
             bool done = os_map(OS_FRESH, at, HEAP_BYTES) == at;
-            done = done || (region_cut_blindly(kept) && os_map(OS_FRESH, at, HEAP_BYTES) == at);
+            done = done || (!cut && region_cut_blindly() && os_map(OS_FRESH, at, HEAP_BYTES) == at);
             return done ? at : NULL;
         }
     }

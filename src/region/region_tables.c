@@ -80,7 +80,7 @@ bool region_commit_packs(size_t slots) {
 
 #define CUT_BLINDLY_BYTES                                                                                              \
     (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
-enum { CUT_WAIT_MS = 1, CUT_WAITS = 100 };
+enum { CUT_WAIT_MS = 1, CUT_WAITS = 3000 };
 
 /* A table has a row for each SuperSlab, or so many for all of them. */
 struct table {
@@ -131,12 +131,9 @@ static void end_cut(void) {
 }
 
 void *region_map_at(char *at, size_t bytes) {
-    bool cutting = load_acquire(&hak_region_use.cutting) != 0;
+    bool cut = region_was_cut();
     void *got = os_map(OS_AT, at, bytes);
-    if (got == at || !(cutting || load_acquire(&hak_region_use.cutting) != 0) || !begin_cut())
-        return got;
-    end_cut();
-    return os_map(OS_AT, at, bytes);
+    return got == at || cut || !region_cut_blindly() ? got : os_map(OS_AT, at, bytes);
 }
 
 static size_t cut_behind(_Atomic size_t *kept, _Atomic size_t *taken) {
@@ -177,19 +174,23 @@ static void cut_tables(size_t more) {
     }
 }
 
-bool region_cut(size_t bytes) {
+/* `again`: also if it was done already. The first one stores `cut` when nothing is reserved any more: whoever was
+ * refused memory and had not seen that comes here, waits for the thread that is at it, and may be granted it now. */
+static bool cut_reserved(size_t bytes, bool again) {
     if (hak_region.window || !begin_cut())
         return false;
-    if (load_relaxed(&hak_region_use.kept) == SIZE_MAX)
+    bool first = !region_was_cut();
+    if (first)
         cut_superslabs_and_heaps();
-    cut_tables(bytes / SUPERSLAB_BYTES);
+    if (first || again)
+        cut_tables(bytes / SUPERSLAB_BYTES);
+    store_release(&hak_region_use.cut, true); /* pairs with region_was_cut */
     end_cut();
     return true;
 }
 
-bool region_cut_blindly(size_t kept) {
-    return kept == SIZE_MAX && (load_relaxed(&hak_region_use.kept) != SIZE_MAX || region_cut(CUT_BLINDLY_BYTES));
-}
+void region_cut(size_t bytes) { cut_reserved(bytes, true); }
+bool region_cut_blindly(void) { return cut_reserved(CUT_BLINDLY_BYTES, false); }
 
 /* Addresses for the tables of so many SuperSlabs, again. */
 HAK_COLD static bool reserve_tables(size_t superslabs) {

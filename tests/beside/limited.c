@@ -2,7 +2,7 @@
  * blocks of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
  *
  * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see,
- * or was set before the program began: `stay`. */
+ * or was set before the program began: `stay`. `together`: set by a call, when threads that have no heaps begin. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
@@ -145,11 +145,52 @@ static void limit_others(size_t bytes) {
     CHECK(now >= before - MIB && now <= before + 20 * MIB);
 }
 
+/* ---- threads that are refused memory at the same moment ---- */
+
+enum { BEGINNERS = 8, TIMES = 40 };
+static pthread_barrier_t barrier;
+
+/* The first malloc of a thread makes its heap, the others take more than a SuperSlab from all threads together. */
+static void *begin_at_once(void *unused) {
+    (void)unused;
+    void *blocks[8];
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        CHECK((blocks[i] = malloc(i == 0 ? 100 : MIB - 10000)) != NULL);
+    for (unsigned i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        free(blocks[i]);
+    return NULL;
+}
+
+static void begin_together(rlim_t bytes) {
+    for (unsigned time = 0; time < TIMES; time++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pthread_t threads[BEGINNERS];
+            pthread_attr_t attributes;
+            CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, MIB / 4) == 0);
+            CHECK(pthread_barrier_init(&barrier, NULL, BEGINNERS + 1) == 0);
+            for (unsigned i = 0; i < BEGINNERS; i++)
+                CHECK(pthread_create(&threads[i], &attributes, begin_at_once, NULL) == 0);
+            set("call", bytes);
+            pthread_barrier_wait(&barrier);
+            for (unsigned i = 0; i < BEGINNERS; i++)
+                CHECK(pthread_join(threads[i], NULL) == 0);
+            _exit(0);
+        }
+        await(child);
+    }
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     const char *how = arguments[1];
     size_t bytes = strtoul(arguments[2], NULL, 10) * MIB;
     work(NULL);
+    if (strcmp(how, "together") == 0) {
+        begin_together(bytes);
+        return 0;
+    }
     if (strcmp(how, "call") != 0 && strcmp(how, "stay") != 0) { /* free memory counts, too */
         static char *peak[PEAK];
         for (unsigned i = 0; i < PEAK; i++) {

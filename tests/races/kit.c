@@ -73,7 +73,7 @@ bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
 /* ---- what is mapped, if kit_maps ---- */
 
 enum { PLACES = 8 }; /* SuperSlabs, then heaps */
-bool kit_maps;
+bool kit_maps, kit_is_limited;
 static _Atomic enum kit_mapped mapped[2 * PLACES];
 
 static const char *place(unsigned i) {
@@ -98,7 +98,9 @@ static bool map_places(enum os_map_kind kind, void *address, size_t bytes, void 
         if (!place_in(i, address, bytes))
             continue;
         any = true;
-        if (kind >= OS_FRESH)
+        if (kit_is_limited && mapped[2 * PLACES - 1] == KIT_RESERVED)
+            *got = NULL;
+        else if (kind >= OS_FRESH)
             mapped[i] = KIT_MAPPED;
         else if (!rmw_cas(&mapped[i], &hole, KIT_MAPPED))
             *got = OS_OCCUPIED;

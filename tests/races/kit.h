@@ -33,7 +33,7 @@ extern uint32_t kit_now_ms; /* the clock; kit_setup sets it */
 extern bool kit_lends;
 /* What is mapped in the places of the first SuperSlabs and heaps is what is said here, not what the kernel has. */
 enum kit_mapped { KIT_RESERVED, KIT_HOLE, KIT_MAPPED };
-extern bool kit_maps;
+extern bool kit_maps, kit_is_limited; /* limited: nothing is mapped as long as the last heap's addresses are reserved */
 enum kit_mapped kit_mapped(const void *address);
 /* How many NUMA nodes there are; set it before kit_setup. 1 by default. */
 extern unsigned kit_nodes;

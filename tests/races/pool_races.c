@@ -302,6 +302,26 @@ const struct race cut_heap_race = {
     "cut_heap", "a thread finds no memory, of which there is enough", cut_setup, {cut_0, cut_heap_1}, cut_heap_check, 2,
     NULL};
 
+/* The program has limited itself by a call that nobody saw: two threads are refused memory, and one of them cuts. */
+static void *further_heap;
+static void cut_blindly_setup(void) {
+    cut_setup();
+    kit_is_limited = true;
+}
+static void cut_blindly_2(void) { further_heap = region_commit_heap(KIT_HEAPS + 1); }
+static void cut_blindly_check(void) {
+    race_expect(new_heap != NULL && kit_mapped(new_heap) == KIT_MAPPED);
+    race_expect(further_heap != NULL && kit_mapped(further_heap) == KIT_MAPPED);
+    race_saw(load_relaxed(&hak_region_use.kept_heaps) == KIT_HEAPS + 1);
+}
+const struct race cut_blindly_race = {"cut_blindly",
+                                      "a thread finds no memory, as another one is about to give back what is reserved",
+                                      cut_blindly_setup,
+                                      {cut_heap_1, cut_blindly_2},
+                                      cut_blindly_check,
+                                      2,
+                                      NULL};
+
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 
 enum { FIRST = 64, INDICES = 2 }; /* neighbours, outside the first word */

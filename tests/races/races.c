@@ -26,6 +26,7 @@ X(changed) \
 X(unborn) \
 X(cut) \
 X(cut_heap) \
+X(cut_blindly) \
 X(cache) \
 X(nodes) \
 X(node_offer) \

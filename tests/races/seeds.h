@@ -52,6 +52,7 @@ X(node_word,     relaxed, nodes) \
 X(add_resident,  split,   limit) \
 X(take_refused,  no,      limit) \
 X(kept_look,     no,      cut_heap) \
+X(cut_look,      yes,     cut_blindly) \
 X(remove_look,   no,      bitset) \
 X(remove_look,   acquire, bitset) \
 X(take_class,    no,      reuse) \
