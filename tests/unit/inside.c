@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bitset.h"
+#include "base/logs.h"
 #include "block.h"
 #include "machine/cgroup.h"
 #include "classes.h"
@@ -78,6 +79,10 @@ struct inside_class inside_class_at(unsigned class_id) {
     const struct size_class *c = &size_classes[class_id];
     return (struct inside_class){c->block_bytes, c->blocks, c->reuse_at, c->slots};
 }
+double inside_chance_of(double x) { return chance_of(x); }
+double inside_minus_log(double u) { return minus_log(u); }
+double inside_random_unit(uint64_t *state) { return random_unit(state); }
+double inside_root_of(double x) { return root_of(x); }
 unsigned inside_tiny_class_of(size_t bytes) { return tiny_class_of(bytes); }
 unsigned inside_mid_class_of(size_t bytes) { return mid_class_of(bytes); }
 unsigned inside_large_slots_of(size_t bytes) { return large_slots_of(bytes); }

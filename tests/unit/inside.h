@@ -20,6 +20,12 @@ size_t inside_bitset_find(void *family, unsigned set, size_t from);
 size_t inside_bitset_find_last(void *family, unsigned set, size_t below);
 extern const size_t inside_bitset_none;
 
+/* base/logs.h */
+double inside_chance_of(double x);
+double inside_minus_log(double u);
+double inside_root_of(double x);
+double inside_random_unit(uint64_t *state);
+
 /* classes.h */
 struct inside_class {
     size_t block_bytes, blocks, reuse_at, slots;
