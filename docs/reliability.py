@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and mutants.json,
-which has the mutants of each file that were killed and that survived.
+"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and
+tests/mutants/judged.txt, which has the mutants that were judged.
 
 figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz`, `prove` and `test --coverage` left in
-build/results/reliability-*.json; if several have a figure, the largest one. And what `./hak soak mutants` left in
-mutants.json there.
+build/results/reliability-*.json; if several have a figure, the largest one.
 """
 # SPDX-License-Identifier: MIT
 import json
@@ -16,7 +15,7 @@ DOCS = pathlib.Path(__file__).resolve().parent
 PROOFS = DOCS.parent / "tests" / "prove" / "prove.py"
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
-MUTANTS = DOCS / "mutants.json"
+JUDGED = DOCS.parent / "tests" / "mutants" / "judged.txt"
 CONDITIONS = DOCS / "conditions.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
@@ -119,29 +118,23 @@ def gather():
                 fresh[name] = max(value, fresh.get(name, value))
     if (RESULTS / CONDITIONS.name).exists():
         CONDITIONS.write_bytes((RESULTS / CONDITIONS.name).read_bytes())
-    mutants = RESULTS / "mutants.json"
-    if mutants.exists():
-        MUTANTS.write_text(json.dumps(by_file(json.loads(mutants.read_text())), indent=1, sort_keys=True) + "\n")
     if not fresh:
         sys.exit("reliability.py: build/results has no figures; ./hak test, soak, fuzz and prove leave them there")
     figures.update(fresh)
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
 
 
-def by_file(mutants):
-    """{file: [killed, survived]}"""
-    files = {}
-    for mutant in mutants.values():
-        if mutant["verdict"] in ("killed", "survived"):
-            files.setdefault(mutant["file"], [0, 0])[mutant["verdict"] == "survived"] += 1
-    return files
-
-
 def mutants_table():
-    yield from ("", "`./hak soak mutants` makes them, each drawn by chance with a fixed seed, as many in each file, "
-                    "and runs the tests until one"
-                " fails.", "", "| file | killed | survived |", "|---|---:|---:|")
-    for name, (killed, survived) in sorted(json.loads(MUTANTS.read_text()).items()):
+    """Those that were killed and that survived, by file."""
+    files = {}
+    for line in JUDGED.read_text().splitlines():
+        verdict, _, file = line.split("\t")[:3] if "\t" in line else ("", "", "")
+        if verdict in ("killed", "survived"):
+            files.setdefault(file, [0, 0])[verdict == "survived"] += 1
+    yield from ("", "`./hak soak mutants` makes them, drawn by chance with a fixed seed, as many in each file, and",
+                "runs the tests that reach the change until one fails. `tests/mutants/judged.txt` names each.", "",
+                "| file | killed | survived |", "|---|---:|---:|")
+    for name, (killed, survived) in sorted(files.items()):
         yield f"| `{name}` | {killed} | {survived} |"
 
 

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
 """Changes the sources in small ways, one at a time, and sees whether a test fails: what none notices, none guards.
 
-usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--tests REGEX] [--jobs N] [--results FILE]
-                  [--again VERDICT] [--report]
+usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--tests REGEX] [--again VERDICT] [--report]
 
  1. A mutant is one change within a function of src/: a comparison, an operator, a number, a condition that is always
-    true or always false, a statement that is left out. COUNT of them (200) are drawn by the seed, as many in each file.
- 2. One that does not compile, or compiles to the same library, is none; another of that file is taken in its place.
-    What `equivalent.txt` names changes nothing that a program could notice, and counts neither.
- 3. A second build says which lines each test reaches, case by case of a GoogleTest program. Of a header's mutant only
-    those objects are compiled that have code of the function.
- 4. The tests that reach the line run, shortened, the cheapest first, until one fails: as many as take N seconds of CPU
-    together (60). What no test reaches has survived. A test that uses ten times its CPU time, that waits with nothing
-    left to wake it, or that takes 4 GiB, has failed. None of these depends on what else the machine does.
- 5. Results are kept in FILE. A mutant that is there is not run again, except with --again VERDICT (survived, say), and
-    then not with the tests that it has passed. For tests that are new take a new FILE.
+    true or always false, a statement that is left out. COUNT of them (1,000) are drawn by the seed, evenly over the
+    files, counting those of each that were judged before.
+ 2. All of them are compiled at once into a copy of the tree, as `hak_is_mutant(17) ? (a <= b) : (a < b)`. What does not
+    compile so is left out. Which mutant a program is, a word in its file says: 5 minutes of building, once.
+ 3. Each test says which mutants it reaches, some cases of a GoogleTest program at a time: in minutes, once.
+ 4. The tests that reach the mutant run, shortened, those first that found others of its file, and then the cheapest,
+    until one fails: as many as take N seconds of CPU together (60). What no test reaches has survived. A test that uses
+    ten times its CPU time, that waits with nothing left to wake it, or that takes 4 GiB, has failed. None of these
+    depends on what else the machine does.
+ 5. What has survived is compiled by itself, as it is shipped: it is no mutant if that makes the same code. What
+    `equivalent.txt` names changes nothing that a program could notice, and counts neither.
+ 6. Verdicts go to `judged.txt`, one by one. What is there is not judged again, except with --again VERDICT (survived,
+    say: with more seconds, or after tests were added); what the sources no longer have is dropped.
 """
 # SPDX-License-Identifier: MIT
 import argparse
 import collections
-import concurrent.futures
 import contextlib
 import fnmatch
 import hashlib
@@ -29,24 +30,19 @@ import pathlib
 import random
 import re
 import resource
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from coverage import ranges  # noqa: E402  of tests/, not of PyPI
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TREES = ROOT / "build" / "mutants"
-EQUIVALENT = HERE / "equivalent.txt"
+EQUIVALENT, JUDGED = HERE / "equivalent.txt", HERE / "judged.txt"
+VERDICTS = ("killed", "survived", "equivalent")
 # Without the wings.
 CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce", "src/space")
-UNCHANGED = "src/tiny.c"  # compiled as it is, to see that what is replaced works
 MOST_MEMORY_KIB = 4 << 20
 IDLE_SAMPLES = 20
 
@@ -62,9 +58,14 @@ BINARY = {"+": "-", "-": "+", "|": "&", "&": "|", "/": "*", "%": "/"}  # if an o
 NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)([uUlL]*)$")
 NO_STATEMENT = {"if", "else", "for", "while", "do", "switch", "case", "default", "return", "break", "continue", "goto",
                 "static", "const", "struct", "enum", "union", "sizeof", "asm", "__asm__", "_Static_assert", "extern"}
+ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
+BEFORE = ASSIGNMENTS | {";", "{", "}", ",", "(", "[", "?", ":", "return", "else", "do", "case"}  # an expression
+NOTHING = "(void)0"
+BEHIND = {";", "}", ",", ")", "]", "?", ":"}
 
-# Of the file's text, [start, end) becomes text; the function has these lines.
-Change = collections.namedtuple("Change", "file line start end text function")
+# A change: of the file's text, [start, end) becomes `text`. That makes `variant` of the expression [begin, stop) around
+# it, for which a conditional can stand.
+Change = collections.namedtuple("Change", "file line start end text begin stop variant")
 
 
 def tokens_of(text):
@@ -85,14 +86,33 @@ def functions(tokens):
                 yield first, number
 
 
-def matching(tokens, number):
-    """The token that closes the parenthesis at that number."""
+def matching(tokens, number, step=1):
+    """The token that closes the bracket at that number, or opens it with a step of -1; None if there is none."""
     depth = 0
-    for at in range(number, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(tokens[at][0], 0)
+    while 0 <= number < len(tokens):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(tokens[number][0], 0)
         if depth == 0:
-            return at
+            return number
+        number += step
     return None
+
+
+def expression(tokens, first, last):
+    """The first and the last token of the smallest whole expression that has these: an argument, an index, a condition,
+    the right side of an assignment, or a statement."""
+    while tokens[first - 1][0] not in BEFORE:
+        first -= 1
+        if tokens[first][0] in (")", "]"):
+            opening = matching(tokens, first, -1)
+            if tokens[opening - 1][0] in ("if", "while", "for", "switch"):
+                first += 1
+                break
+            first = opening
+    while tokens[last + 1][0] not in BEHIND:
+        last += 1
+        if tokens[last][0] in "([{":
+            last = matching(tokens, last)
+    return first, last
 
 
 def statement_end(tokens, number, last):
@@ -113,40 +133,40 @@ def statement_end(tokens, number, last):
 
 
 def changes_of(name, text):
-    tokens, found = tokens_of(text), []
+    tokens, found, depth = tokens_of(text), [], 0
 
-    def line_at(offset):
-        return text.count("\n", 0, offset) + 1
-
-    def change(first, last, new):
-        start, end = tokens[first].start(), tokens[last].end()
-        found.append(Change(name, line_at(start), start, end, new, lines))
+    def change(first, last, new, around):
+        start, end, begin, stop = (tokens[first].start(), tokens[last].end(), tokens[around[0]].start(),
+                                   tokens[around[1]].end())
+        if new == ";":
+            variant = NOTHING if depth == 0 else "1"  # for (;;)
+        elif start < begin:
+            variant = new  # a condition's parentheses are outside
+        else:
+            variant = text[begin:start] + new + text[end:stop]
+        found.append(Change(name, text.count("\n", 0, start) + 1, start, end, new, begin, stop, variant))
 
     for first, last in functions(tokens):
-        lines = range(line_at(tokens[first].start()), line_at(tokens[last].start()) + 1)
+        depth = 0
         for at in range(first + 1, last):
             token, before = tokens[at][0], tokens[at - 1][0]
+            depth += {"(": 1, ")": -1}.get(before, 0)
             if token in SWAPS:
-                change(at, at, SWAPS[token])
+                change(at, at, SWAPS[token], expression(tokens, at, at))
             elif token in BINARY and re.search(r"[\w)\]]$", before) and before not in ("return", "case"):
-                change(at, at, BINARY[token])
+                change(at, at, BINARY[token], expression(tokens, at, at))
             elif number := NUMBER.match(token):
                 value = int(number[1], 0)
-                change(at, at, f"{value + 1}{number[2]}")
-                if value:
-                    change(at, at, f"{value - 1}{number[2]}")
+                for other in (value + 1, value - 1)[:2 if value else 1]:
+                    change(at, at, f"{other}{number[2]}", expression(tokens, at, at))
             elif token in ("if", "while") and tokens[at + 1][0] == "(" and (close := matching(tokens, at + 1)):
                 condition = text[tokens[at + 1].start():tokens[close].end()]
-                change(at + 1, close, f"(0 && {condition})")
-                if token == "if":
-                    change(at + 1, close, f"(1 || {condition})")
+                for constant in ("0 &&", "1 ||")[:2 if token == "if" else 1]:
+                    change(at + 1, close, f"({constant} {condition})", (at + 2, close - 1))
             elif before in ";{}" and (end := statement_end(tokens, at, last)):
-                change(at, end, ";")
-    return [each for each in found if "\n" not in text[each.start:each.end]]
-
-
-def mutated(text, change):
-    return text[:change.start] + change.text + text[change.end:]
+                change(at, end, ";", (at, end - 1))
+    return [each for each in found if "\n" not in text[each.start:each.end]
+            and not re.search(r"^[ \t]*#", text[each.begin:each.stop], re.MULTILINE)]
 
 
 def lines_of(text, change):
@@ -155,8 +175,39 @@ def lines_of(text, change):
     return text[begin:end].strip(), (text[begin:change.start] + change.text + text[change.end:end]).strip()
 
 
-def key_of(text, change):
-    return f"{change.file}:{change.line}: {' => '.join(lines_of(text, change))} @{change.start}"
+def keys_of(name, text, changes):
+    """{(file, the line before, after, which of several): change}: stays the same where other lines change."""
+    seen, keys = collections.Counter(), {}
+    for change in changes:
+        lines = lines_of(text, change)
+        seen[lines] += 1
+        keys[name, *lines, seen[lines]] = change
+    return keys
+
+
+def planted(text, changes):
+    """The text with all of {number: change} in it: each makes a difference where hak_is_mutant(number)."""
+    at = collections.defaultdict(list)
+    for number, change in changes.items():
+        variant = " ".join(re.sub(r"/\*.*?\*/|//[^\n]*", " ", change.variant, flags=re.DOTALL).split("\n"))
+        at[change.begin, -change.stop].append((number, variant))
+    out, ends, done = [], [], 0
+    for begin, stop in sorted(at):
+        while ends and ends[-1] <= begin:
+            out += [text[done:ends[-1]], "))"]
+            done = ends.pop()
+        if ends and -stop > ends[-1]:
+            continue  # a macro's arguments, perhaps: neither around the other
+        cast = "(void)" * any(variant == NOTHING for _, variant in at[begin, stop])
+        out += [text[done:begin], "("]
+        out += [f"hak_is_mutant({number}) ? {cast}({variant}) : " for number, variant in at[begin, stop]]
+        out += [f"{cast}("]
+        ends.append(-stop)
+        done = begin
+    while ends:
+        out += [text[done:ends[-1]], "))"]
+        done = ends.pop()
+    return "".join(out) + text[done:]
 
 
 def is_wanted(name, only):
@@ -167,17 +218,14 @@ def is_core(name):
     return os.path.dirname(name) in CORE_FOLDERS
 
 
-def drawn(seed, only, sources):
-    """All changes, in the order in which they are tried: lists of one file's each, of which one is taken at a time."""
-    files = sorted(name for name in sources if is_wanted(name, only))
+def drawn(seed, only, keys_of_file):
+    """[key]: all changes in the order in which they are tried, one of each file in turn."""
+    files = sorted(name for name in keys_of_file if is_wanted(name, only))
     random.Random(seed).shuffle(files)
-    lists = {}
     for name in files:
-        changes = changes_of(name, sources[name])
-        random.Random(f"{seed} {name}").shuffle(changes)
-        if changes:
-            lists[name] = changes
-    return lists
+        random.Random(f"{seed} {name}").shuffle(keys_of_file[name])
+    longest = max((len(keys_of_file[name]) for name in files), default=0)
+    return [keys_of_file[name][at] for at in range(longest) for name in files if at < len(keys_of_file[name])]
 
 
 def equivalents():
@@ -190,11 +238,49 @@ def equivalents():
     return {tuple(block[:3]): block[3] for block in blocks}
 
 
-# ---- the build, and what of it a mutant changes ----
+# ---- the build ----
 
 Test = collections.namedtuple("Test", "name command environment labels passes fails inverted")
-LINE_OF_CODE = re.compile(r"^(\S+\.[ch]) +(\d+) ", re.MULTILINE)  # readelf's
-WITH_TESTS = ["-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF", "-DHAKMEM_WERROR=OFF"]
+OPTIONS = ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF",
+           "-DHAKMEM_WERROR=OFF", "-DCMAKE_C_FLAGS=-w -Wno-int-conversion", "-DCMAKE_CXX_FLAGS=-w"]
+MOST_OBJECTS = 6
+MARK, UNCHANGED, RECORD = b"which mutant:", -1, -2
+# The words that say which mutant a program is. What a mutant's place was reached goes to a file, where processes and
+# their children share its pages.
+HEADER = """\
+#ifndef HAK_MUTANT
+#define HAK_MUTANT
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#define HAK_MUTANT_OWN __attribute__((weak, visibility("hidden")))
+#ifdef __cplusplus
+extern "C" {
+#endif
+struct hak_mutant_word { char mark[16]; int number; };
+HAK_MUTANT_OWN struct hak_mutant_word hak_mutant = {"%s", %d};
+HAK_MUTANT_OWN __attribute__((aligned(4096))) unsigned char hak_mutants_reached[%d];
+HAK_MUTANT_OWN __attribute__((constructor)) void hak_mutants_start(void) {
+    static int file = -1;
+    if (hak_mutant.number != %d || file >= 0 || (file = open("%s", O_RDWR | O_CLOEXEC)) < 0)
+        return;
+    unsigned char *here = hak_mutants_reached;
+    unsigned char *all = (unsigned char *)mmap(0, %d, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    for (int i = 0; i < %d; i++)
+        all[i] |= here[i];
+    mmap(here, %d, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+}
+static inline int hak_is_mutant(int number) {
+    if (__builtin_expect(hak_mutant.number != %d, 1))
+        return hak_mutant.number == number;
+    hak_mutants_reached[number] = 1;
+    return 0;
+}
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""
 
 
 def printed(*command):
@@ -202,132 +288,119 @@ def printed(*command):
 
 
 class Build:
-    """The tests with nothing changed, and how each file in it is made."""
+    """A copy of the tree with many mutants in it. Which of them a program is, a word in its file says."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.source = ROOT
-        self.links, self.lock = {}, threading.Lock()
+    def __init__(self, sources):
+        self.sources = sources
+        self.source, self.folder, self.reached = TREES / "tree", TREES / "build", TREES / "reached"
+        self.words = {}  # of each program: where they are
 
-    def make(self, *options):
+    def write(self, name, text):
+        path = self.source / name
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def make(self, changes):
+        """Builds it with {number: change}; returns those that compile."""
+        for name in printed("git", "-C", ROOT, "ls-files").splitlines():
+            to = self.source / name
+            if name not in self.sources and (ROOT / name).is_file() and (
+                    not to.exists() or to.stat().st_mtime < (ROOT / name).stat().st_mtime):
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, to)
+        size = -(-max(changes) // 4096) * 4096 + 4096
+        self.reached.write_bytes(bytes(size))
+        self.write("src/mutant.h", HEADER % (MARK.decode(), UNCHANGED, size, RECORD, self.reached, *[size] * 3, RECORD))
+        while True:
+            for name, text in self.sources.items():
+                of_file = {number: change for number, change in changes.items() if change.file == name}
+                include = f'#include "{self.source}/src/mutant.h"\n#line 1\n'
+                self.write(name, include * bool(of_file) + planted(text, of_file))
+            bad = self.errors()
+            if bad is None:
+                break
+            fine = {number: change for number, change in changes.items()
+                    if not any(line in range(*lines_in(self.sources[change.file], change))
+                               for line in bad[change.file])}
+            if len(fine) == len(changes):
+                sys.exit(f"mutants: the tests could not be built; see {TREES / 'build.log'}")
+            changes = fine
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.suffix not in (".o", ".a"):
+                content = path.read_bytes()
+                if content.startswith(b"\x7fELF"):
+                    self.words[path] = [found.start() + 16 for found in re.finditer(re.escape(MARK), content)]
+        return changes
+
+    def errors(self):
+        """Makes all; returns None, or the lines of each file at which the compiler finds fault."""
         log = TREES / "build.log"
         with open(log, "w", encoding="utf-8") as out:
-            for command in (["cmake", "--preset", "release", "-S", ROOT, "-B", self.folder, *WITH_TESTS, *options],
-                            ["ninja", "-C", self.folder, "hakmem", "tests/all"]):
-                if subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False).returncode:
-                    sys.exit(f"mutants: {command[0]} failed; see {log}")
+            for command in (["cmake", "--preset", "release", "-S", self.source, "-B", self.folder, *OPTIONS],
+                            ["ninja", "-k0", "-j2", "-C", self.folder, "hakmem", "tests/all"]):
+                status = subprocess.run(command, cwd=self.source, stdout=out, stderr=out, check=False).returncode
+        if status == 0:
+            return None
+        lines = collections.defaultdict(set)
+        for file, line in re.findall(r"\b(src/\S+?):(\d+):(?:\d+:)? (?:error|note)", log.read_text()):
+            lines[file].add(int(line))
+        return lines
 
-    def read(self):
-        cache = (self.folder / "CMakeCache.txt").read_text()
-        self.source = pathlib.Path(re.search(r"CMAKE_HOME_DIRECTORY:INTERNAL=(.*)", cache)[1])
-        self.library = next(path for path in self.folder.glob("libhakmem.so.*.*") if not path.is_symlink())
-        self.lines = {}  # of an object: the lines of the sources that it has code of
-        lines = printed("ninja", "-C", self.folder, "-t", "commands", "hakmem", "tests/all").splitlines()
-        self.compiles = {found[1]: line for line in lines if (found := re.search(r" -o (\S+\.o) -c ", line))}
-        self.links |= {found[1]: line for line in lines if (found := re.search(r" -o (\S+)(?<!\.o) ", line))}
-        self.users = collections.defaultdict(set)
-        for block in printed("ninja", "-C", self.folder, "-t", "deps").split("\n\n"):
-            name, *files = block.splitlines() or [""]
-            for file in files:
-                # ccache writes relative ones.
-                path = os.path.relpath(os.path.normpath(self.folder / file.strip()), self.source)
-                if path.startswith("src/"):
-                    self.users[path].add(name.split(":")[0])
-
-    def lines_in(self, name):
-        """(file, line) of all code in the object, as it is without optimisation."""
-        if name not in self.lines:
-            made = TREES / f"lines-{threading.get_ident()}.o"
-            command = re.sub(r"-M[DTF]+(?: \S+\.[od])?\b", "", self.compiles[name])
-            command = command.replace(f" -o {name} ", f" -o {made} ")
-            subprocess.run(["sh", "-c", f"{command} -O0 -g1 -w"], cwd=self.folder, check=True)
-            table = printed("readelf", "--debug-dump=decodedline", "-W", made)
-            self.lines[name] = {(found[1], int(found[2])) for found in LINE_OF_CODE.finditer(table)}
-        return self.lines[name]
-
-    def objects_of(self, file, lines):
-        """The library's objects that have code of these lines."""
-        names = [name for name in self.users[file] if name.startswith("CMakeFiles/")]
-        return [name for name in names if self.has_code(name, file, lines)]
-
-    def has_code(self, name, file, lines):
-        """Whether the object may have code of one of the lines."""
-        if not file.endswith(".h") or not re.search(r"\.c\.o$", name):
-            return True
-        return any((os.path.basename(file), line) in self.lines_in(name) for line in lines)
+    def become(self, number):
+        """From now on the programs are this mutant."""
+        for path, places in self.words.items():
+            try:
+                file = open(path, "r+b")
+            except OSError:  # runs still
+                shutil.copy2(path, path.with_suffix(".new"))
+                path.with_suffix(".new").replace(path)
+                file = open(path, "r+b")
+            with file:
+                for at in places:
+                    file.seek(at)
+                    file.write(number.to_bytes(4, "little", signed=True))
 
     def tests(self):
         text = printed("ctest", "--test-dir", self.folder, "--show-only=json-v1")
         for test in json.loads(text)["tests"]:
             properties = {each["name"]: each["value"] for each in test.get("properties", [])}
             environment = dict(each.split("=", 1) for each in properties.get("ENVIRONMENT", []))
-            yield Test(test["name"], test.get("command"), environment, properties.get("LABELS", []),
-                       properties.get("PASS_REGULAR_EXPRESSION", []),
-                       properties.get("FAIL_REGULAR_EXPRESSION", []), properties.get("WILL_FAIL", False))
+            if test.get("command") and "soak" not in properties.get("LABELS", []):
+                yield Test(test["name"], test["command"], environment, properties.get("LABELS", []),
+                           properties.get("PASS_REGULAR_EXPRESSION", []),
+                           properties.get("FAIL_REGULAR_EXPRESSION", []), properties.get("WILL_FAIL", False))
 
+    def is_same_code(self, change):
+        """Whether the change makes no difference to the objects of the library that have code of it, compiled as they
+        are shipped. Of a header's there are too many: if some are the same, it counts as a mutant."""
+        text, compiles = self.sources[change.file], {}
+        function = re.findall(r"(\w+)\([^;{}]*\) \{", text[:change.begin])[-1]
+        for line in printed("ninja", "-C", self.folder, "-t", "commands", "hakmem").splitlines():
+            if found := re.search(r" -o (CMakeFiles/hakmem_objects\.dir/(\S+\.c)\.o) -c ", line):
+                if found[2] == change.file or re.search(rf"\b{function}\b", self.sources[found[2]]):
+                    compiles[found[1]] = line
+        return 0 < len(compiles) <= MOST_OBJECTS and all(
+            self.compiled(command, name, None) == self.compiled(command, name, change)
+            for name, command in compiles.items())
 
-class Mutant:
-    """What is made anew of one, in a folder of its own. Each file there is seen in place of the build's."""
-
-    def __init__(self, build, folder, file, text, lines):
-        self.build, self.folder, self.file, self.lines = build, folder, file, lines
+    def compiled(self, command, name, change):
+        folder = TREES / "single"
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(build.source / "src", folder / "src")  # a header is searched for beside the file that names it
-        (folder / file).write_text(text)
-        self.objects = {}  # as the build calls them: where they are
+        shutil.copytree(ROOT / "src", folder / "src")
+        if change:
+            text = self.sources[change.file]
+            (folder / change.file).write_text(text[:change.start] + change.text + text[change.end:])
+        command = re.sub(r"^ccache | -w -Wno-int-conversion| -M[DTF]+(?: \S+\.[od])?\b", "", command)
+        command = command.replace(f"{self.source}/src", f"{folder}/src")
+        command = command.replace(f" -o {name} ", f" -o {folder}/made.o ")
+        subprocess.run(["sh", "-c", command], cwd=self.folder, check=False, capture_output=True)
+        return (folder / "made.o").read_bytes() if (folder / "made.o").exists() else None
 
-    def run(self, command):
-        return subprocess.run(["sh", "-c", command], cwd=self.build.folder, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
-    def object(self, name):
-        """Compiles the object with the change; false if that fails."""
-        made = self.folder / name.replace("/", "-")
-        command = self.build.compiles[name].replace(f" -o {name} ", f" -o {made} ")
-        command = command.replace(f"{self.build.source}/src", f"{self.folder}/src")
-        command = re.sub(r"^ccache | -Werror\b", "", command)
-        command = re.sub(r"-M[DTF]+(?: \S+\.[od])?\b", "", command)
-        self.objects[name] = made
-        return self.run(command)
-
-    def compile(self):
-        """Makes the library; says whether it is "no code" or the "same code", or None."""
-        names = self.build.objects_of(self.file, self.lines)
-        if not all(self.object(name) for name in names):
-            return "no code"
-        if all(made.read_bytes() == (self.build.folder / name).read_bytes() for name, made in self.objects.items()):
-            return "same code"
-        return None if self.link(str(self.build.library.relative_to(self.build.folder))) else "no code"
-
-    def link(self, name):
-        """Links a file of the build with what is new, before the archive that has it as it was."""
-        command, made = self.build.links[name], self.folder / name.replace("/", "-")
-        for old, new in self.objects.items():
-            command = command.replace(f" {old} ", f" {new} ")
-        for archive, of in (("tests/libhakmem_plain.a", "hakmem_objects"), ("libhakmem.a", "hakmem_program_objects")):
-            if f" {archive} " in command:
-                members = printed("ar", "t", self.build.folder / archive).split()
-                in_order = sorted(self.objects.items(), key=lambda each: of in each[0])
-                mine = {os.path.basename(old): new for old, new in in_order
-                        if os.path.basename(old) in members and old.startswith("CMakeFiles/")}
-                command = command.replace(f" {archive} ", " " + " ".join(map(str, mine.values())) + f" {archive} ")
-        command = command.replace(f" -o {name} ", f" -o {made} ")
-        return self.run(command.split(" && /usr/bin/cmake -E cmake_symlink")[0])
-
-    def places(self, test):
-        """What the test is to see in place of the build's files; None if that cannot be made."""
-        found = {self.build.library: self.folder / self.build.library.name}
-        name = os.path.relpath(test.command[0], self.build.folder)
-        if name in self.build.links:
-            own = [user for user in self.build.users[self.file]
-                   if f" {user} " in self.build.links[name] and self.build.has_code(user, self.file, self.lines)]
-            archives = ("tests/libhakmem_plain.a", "libhakmem.a")
-            is_ours = any(f" {archive} " in self.build.links[name] for archive in archives)
-            if own or is_ours:
-                if not all(user in self.objects or self.object(user) for user in own) or not self.link(name):
-                    return None
-                found[pathlib.Path(test.command[0])] = self.folder / name.replace("/", "-")
-        return found
+def lines_in(text, change):
+    first = text.count("\n", 0, change.begin) + 1
+    return first, first + text.count("\n", change.begin, change.stop) + 1
 
 
 # ---- a test ----
@@ -365,31 +438,21 @@ def problem_of(process, seconds):
             return "hangs"
 
 
-def run_test(build, test, seconds, places, output, more=(), environment=()):
-    """Returns what is wrong, or None. `places` says what the test sees instead of which file."""
+def run_test(build, test, seconds, output, more=()):
+    """Returns what is wrong, or None."""
     def prepare():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
 
-    binds = "".join(f"mount --bind {shlex.quote(str(new))} {shlex.quote(str(old))} && " for old, new in places.items())
-    began = output.with_suffix(".began")
-    environment = {**os.environ, "HAK_TEST_SHORTER": "20", **test.environment, **dict(environment)}
-    began.unlink(missing_ok=True)
-    preload = environment.pop("LD_PRELOAD", "")
-    shell = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c",
-             f': >{shlex.quote(str(began))} && exec env LD_PRELOAD={shlex.quote(preload)} "$@"', "sh"]
-    shell[4] = binds + shell[4]
+    environment = {**os.environ, "HAK_TEST_SHORTER": "20", **test.environment}
     with open(output, "wb") as out:
-        process = subprocess.Popen([*shell, *test.command, *more], cwd=build.folder / "tests",
-                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-                                   env=environment, preexec_fn=prepare)
+        process = subprocess.Popen([*test.command, *more], cwd=build.folder / "tests", stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=out, start_new_session=True, env=environment, preexec_fn=prepare)
     problem = problem_of(process, seconds)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     text = output.read_text(errors="replace")
-    if not began.exists():
-        raise RuntimeError(f"{test.name} was not run: {text}")
     if not problem:
         failed = process.returncode != 0
         if test.passes:
@@ -401,122 +464,25 @@ def run_test(build, test, seconds, places, output, more=(), environment=()):
 
 # ---- what each test reaches ----
 
-INSTRUMENTED = ("-O1 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
-                " -Wno-unused-command-line-argument")
 MOST_ITEMS = 12  # of a test: what each reaches takes a run
-Item = collections.namedtuple("Item", "test case cpu seconds")  # a case of a test, or with "" the whole of one
+Item = collections.namedtuple("Item", "test case cpu seconds")  # some cases of a test, or with "" the whole of one
 
 
-def numbers_of(text):
-    for part in text.split():
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-class Reach:
-    """The lines that each item reaches, counted by clang in a build of their own and kept in a file."""
-
-    def __init__(self, folder):
-        self.build = Build(folder)
-        self.file = TREES / "reach.json"
-        self.known = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.items = []
-        self.of_line = collections.defaultdict(set)  # (file, line): numbers of items
-        self.code = collections.defaultdict(list)  # of a file: the lines that a test can reach
-
-    def cases_of(self, test):
-        """The cases of a GoogleTest program that is run as it is, some together where there are many; or [""]."""
-        if len(test.command) > 1 or b"gtest_list_tests" not in pathlib.Path(test.command[0]).read_bytes():
-            return [""]
-        environment = {**os.environ, **test.environment, "LLVM_PROFILE_FILE": os.devnull}
-        found, suite = [], ""
-        for line in subprocess.run([test.command[0], "--gtest_list_tests"], capture_output=True, text=True, check=True,
-                                   env=environment).stdout.splitlines():
-            name = line.split("#")[0].rstrip()
-            if name.startswith("  "):
-                found.append(suite + name.strip())
-            elif name.endswith("."):
-                suite = name
-        found = [case for case in found if "DISABLED_" not in case]
-        some = -(-len(found) // MOST_ITEMS)
-        return [":".join(found[at:at + some]) for at in range(0, len(found), some)]
-
-    def measure(self, tests, most):
-        for test in tests:
-            program = pathlib.Path(test.command[0]).read_bytes()
-            digest = hashlib.sha1(program + self.build.library.read_bytes()).hexdigest()
-            for case in self.cases_of(test):
-                name = name_of(test, case)
-                if self.known.get(name, {}).get("digest") != digest:
-                    self.known[name] = {"digest": digest, **self.measured(test, case, most)}
-                    self.file.write_text(json.dumps(self.known) + "\n")
-                yield name, test, case
-
-    def measured(self, test, case, most):
-        profiles = TREES / "profiles"
-        shutil.rmtree(profiles, ignore_errors=True)
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        problem = run_test(self.build, test, most, {}, TREES / "output", [f"--gtest_filter={case}"] if case else [],
-                           {"LLVM_PROFILE_FILE": str(profiles / "%c%p-%m.profraw")})
-        after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"cpu": round(cpu, 2), "seconds": round(seconds, 2), "problem": problem,
-                "lines": self.lines(test, profiles)}
-
-    def lines(self, test, profiles):
-        """{file: lines that were reached}; those that were not have a minus."""
-        names = sorted(map(str, profiles.glob("*.profraw"))) if profiles.exists() else []
-        counted = {}
-        if names:
-            (TREES / "profiles.txt").write_text("\n".join(names))
-            subprocess.run([clang_tool("llvm-profdata"), "merge", "-sparse", "-failure-mode=all",
-                            f"--input-files={TREES / 'profiles.txt'}", "-o", TREES / "all.profdata"],
-                           check=False, capture_output=True)
-            for program in {str(self.build.library), os.path.realpath(test.command[0])}:
-                text = subprocess.run([clang_tool("llvm-cov"), "export", "-format=lcov", "-instr-profile",
-                                       TREES / "all.profdata", program, ROOT / "src"],
-                                      capture_output=True, text=True, check=False).stdout
-                file = ""
-                for line in text.splitlines():
-                    if line.startswith("SF:"):
-                        file = os.path.relpath(ROOT / line[3:], ROOT)
-                    elif line.startswith("DA:"):
-                        number, count = line[3:].split(",")[:2]
-                        lines = counted.setdefault(file, {})
-                        lines[int(number)] = lines.get(int(number), False) or count != "0"
-        def which(lines, wanted):
-            return ranges(sorted(number for number, is_reached in lines.items() if is_reached == wanted))
-
-        return {file: [which(lines, True), which(lines, False)]
-                for file, lines in counted.items() if file.startswith("src/")}
-
-    def take(self, name, test, case):
-        known = self.known[name]
-        for file, (reached, others) in known["lines"].items():
-            for line in numbers_of(reached):
-                self.of_line[file, line].add(len(self.items))
-            self.code[file] = sorted({*self.code[file], *numbers_of(reached), *numbers_of(others)})
-        self.items.append(Item(test, case, known["cpu"], known["seconds"]))
-
-    def items_of(self, change):
-        """Those that reach the line; if it is none of code, the one before it in the function."""
-        lines = [line for line in self.code[change.file] if line <= change.line and line in change.function]
-        found = self.of_line[change.file, lines[-1]] if lines else set()
-        return sorted((self.items[number] for number in found), key=lambda item: item.seconds)
-
-
-def clang_tool(name):
-    return printed("clang", f"--print-prog-name={name}").strip()
-
-
-# ---- the run ----
-
-LONG = 3  # seconds: a case that takes so long is run by itself, after the others
-
-
-def name_of(test, case):
-    first, *others = case.split(":")
-    return test.name + f"/{first}" * (case != "") + f"+{len(others)}" * (others != [])
+def cases_of(test):
+    """The cases of a GoogleTest program that is run as it is, some together where there are many; or [""]."""
+    if len(test.command) > 1 or b"gtest_list_tests" not in pathlib.Path(test.command[0]).read_bytes():
+        return [""]
+    found, suite = [], ""
+    for line in subprocess.run([test.command[0], "--gtest_list_tests"], capture_output=True, text=True, check=True,
+                               env={**os.environ, **test.environment}).stdout.splitlines():
+        name = line.split("#")[0].rstrip()
+        if name.startswith("  "):
+            found.append(suite + name.strip())
+        elif name.endswith("."):
+            suite = name
+    found = [case for case in found if "DISABLED_" not in case]
+    some = -(-len(found) // MOST_ITEMS)
+    return [":".join(found[at:at + some]) for at in range(0, len(found), some)]
 
 
 def filter_of(items):
@@ -524,175 +490,188 @@ def filter_of(items):
     return [f"--gtest_filter={':'.join(cases)}", "--gtest_fail_fast"] if cases else []
 
 
+class Reach:
+    """Which mutants' places each item reaches."""
+
+    def __init__(self, build, wanted, most):
+        self.build, self.wanted, self.most = build, wanted, most
+        self.file = TREES / "reach.json"
+        self.items, self.of_mutant = [], collections.defaultdict(list)
+
+    def measure(self):
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        digest = hashlib.sha1(b"".join(path.read_bytes() for path in
+                                       sorted((self.build.source / "src").rglob("*.[ch]")))).hexdigest()
+        if known.pop("", None) != digest:
+            known = {}
+        self.build.become(RECORD)
+        for test in self.build.tests():
+            if not re.search(self.wanted, test.name):
+                continue
+            cases = known[test.name] if test.name in known else [self.measured(test, case) for case in cases_of(test)]
+            known[test.name] = cases
+            self.file.write_text(json.dumps({"": digest, **known}) + "\n")
+            for case, cpu, seconds, problem, reached in cases:
+                if problem is None:
+                    for number in reached:
+                        self.of_mutant[number].append(Item(test, case, cpu, seconds))
+                    self.items.append(test.name)
+        print(f"{len(self.items)} cases of {len(set(self.items))} tests reach {len(self.of_mutant)} mutants",
+              flush=True)
+
+    def measured(self, test, case):
+        with open(self.build.reached, "r+b") as file:  # mapped by no one
+            file.write(bytes(self.build.reached.stat().st_size))
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        problem = run_test(self.build, test, self.most, TREES / "output", [f"--gtest_filter={case}"] if case else [])
+        after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        reached = [number for number, is_reached in enumerate(self.build.reached.read_bytes()) if is_reached]
+        return case, round(cpu, 2), round(seconds, 2), problem, reached
+
+
+# ---- the run ----
+
+LONG = 3  # seconds: a case that takes so long is run by itself, after the others
+
+
 class Run:
     def __init__(self, arguments):
         self.arguments = arguments
         paths = sorted((ROOT / "src").rglob("*.[ch]"))
         self.sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-        self.lists = drawn(arguments.seed, arguments.only, self.sources)
+        self.changes = {}
+        for name, text in self.sources.items():
+            self.changes |= keys_of(name, text, changes_of(name, text))
         self.equivalent = equivalents()
         self.results = self.known()
-        self.lock = threading.Lock()
-        self.build = Build(TREES / "build")
-        self.reach = Reach(TREES / "reach")
-        self.sound = {}
-
-    def key(self, change):
-        return key_of(self.sources[change.file], change)
+        self.is_sound = {}
+        self.killers = collections.Counter()  # (file, test): mutants
 
     def known(self):
-        """What FILE says about the mutants of the sources as they are, by today's list of equivalent ones."""
-        results = json.loads(self.arguments.results.read_text()) if self.arguments.results.exists() else {}
-        keys = {key_of(text, change) for name, text in self.sources.items() for change in changes_of(name, text)}
-        results = {key: result for key, result in results.items() if key in keys}
+        """{key: [verdict, test]}: what JUDGED says of what the sources still have."""
+        results = {}
+        for line in JUDGED.read_text().splitlines() if JUDGED.exists() else []:
+            if not line.startswith("#"):
+                verdict, test, file, before, after, which = line.split("\t")
+                if (key := (file, before, after, int(which))) in self.changes:
+                    results[key] = [verdict, test]
         for file, before, after in self.equivalent:
-            if not any(key.startswith(f"{file}:") and f": {before} => {after} @" in key for key in keys):
+            if not any(key[:3] == (file, before, after) for key in self.changes):
                 print(f"{EQUIVALENT.name}: no longer in the sources: {file}: {before}", flush=True)
-        for result in results.values():
-            if result["verdict"] in ("survived", "equivalent"):
-                result["verdict"] = self.verdict_of_survivor(result["file"], result["before"], result["after"])
+        for key, result in results.items():
+            if result[0] in ("survived", "equivalent"):
+                result[0] = "equivalent" if key[:3] in self.equivalent else "survived"
         return results
 
-    def verdict_of_survivor(self, *change):
-        return "equivalent" if change in self.equivalent else "survived"
-
     def write(self):
-        self.arguments.results.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.arguments.results.with_suffix(".new")
-        beside.write_text(json.dumps(self.results, indent=1, sort_keys=True) + "\n")
-        beside.replace(self.arguments.results)
+        lines = ["\t".join(map(str, (verdict, test, *key))) for key, (verdict, test) in self.results.items()]
+        beside = JUDGED.with_suffix(".new")
+        beside.write_text("# verdict, test that failed, file, line as it is, as it becomes, which of several\n" +
+                          "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split("\t")[2:])))
+        beside.replace(JUDGED)
 
-    def keep(self, change, verdict, test="", passed=()):
-        before, after = lines_of(self.sources[change.file], change)
-        if verdict == "survived":
-            verdict = self.verdict_of_survivor(change.file, before, after)
-        with self.lock:
-            self.results[self.key(change)] = {"file": change.file, "line": change.line, "before": before,
-                                              "after": after, "verdict": verdict, "test": test, "passed": passed}
-            self.write()
-        if verdict in ("killed", "survived", "equivalent"):
-            print(f"{verdict:<10} {change.file}:{change.line}: {before} => {after}  {test}", flush=True)
-        return verdict
+    def keep(self, key, verdict, test=""):
+        if verdict == "survived" and key[:3] in self.equivalent:
+            verdict = "equivalent"
+        self.results[key] = [verdict, test]
+        self.write()
+        file, before, after, _ = key
+        print(f"{verdict:<10} {file}:{self.changes[key].line}: {before} => {after}  {test}", flush=True)
 
-    def measure(self):
-        """Finds which lines each test reaches; tests that fail with nothing changed, or take too long, are left out."""
-        unchanged = self.unchanged()
-        is_same = self.build.users[UNCHANGED] and unchanged.compile() == "same code"
-        if not is_same or not unchanged.link(self.build.library.name):
-            sys.exit("mutants: with nothing changed the library is not the same")
-        tests = {test.name: test for test in self.build.tests() if test.command and "soak" not in test.labels}
-        others = [test for test in self.reach.build.tests()
-                  if test.name in tests and re.search(self.arguments.tests, test.name)]
-        for name, test, case in self.reach.measure(others, self.arguments.seconds):
-            if self.reach.known[name]["problem"] is None or "golden" in test.labels:
-                self.reach.take(name, tests[test.name], case)
-        print(f"{len(self.reach.items)} cases of {len(others)} tests, which reach {len(self.reach.of_line)} lines",
-              flush=True)
-
-    def unchanged(self):
-        return Mutant(self.build, TREES / "unchanged", UNCHANGED, self.sources[UNCHANGED], range(0))
-
-    def is_sound(self, test, cases):
-        """Whether these cases pass with nothing changed, which is tried once for each test."""
-        if test.name not in self.sound:
-            limit = 60 + 10 * sum(item.cpu for item in cases)
-            self.sound[test.name] = run_test(self.build, test, limit, {}, TREES / "output", filter_of(cases)) is None
-            print("" if self.sound[test.name] else f"fails with nothing changed: {test.name}\n", end="", flush=True)
-        return self.sound[test.name]
-
-    def judge(self, change):
-        """Runs one mutant; returns its verdict."""
-        key = self.key(change)
-        passed = list(self.results.get(key, {}).get("passed", []))
-        items = [item for item in self.reach.items_of(change) if name_of(item.test, item.case) not in passed]
-        if not items and passed:
-            return self.keep(change, "survived", passed=passed)  # nothing new
-        folder = TREES / f"work-{threading.get_ident()}"
-        mutant = Mutant(self.build, folder, change.file, mutated(self.sources[change.file], change), change.function)
-        verdict = mutant.compile()
-        if verdict:
-            return self.keep(change, verdict)
-        for test, cases in self.groups(items):
-            places = mutant.places(test)
-            if places is None:
-                return self.keep(change, "no code")
-            limit = max(10, 10 * sum(item.cpu for item in cases))
-            problem = run_test(self.build, test, limit, places, folder / "output", filter_of(cases))
-            if problem and self.is_sound(test, cases):
-                text = (folder / "output").read_text(errors="replace")
-                found = re.search(r"^\[  FAILED  \] (\S+\.\S+?),? ", text, re.MULTILINE)
-                return self.keep(change, "killed", test.name + (f"/{found[1]}" if found else ""))
-            passed += [name_of(item.test, item.case) for item in cases]
-        return self.keep(change, "survived", passed=passed)
-
-    def groups(self, items):
-        """(test, its cases) of what fits into the time, the shortest first: one process for all cases of a test."""
-        groups, cpu = collections.defaultdict(list), 0.0
-        for item in items:
-            cpu += item.cpu
-            if cpu > self.arguments.seconds:
-                break
-            groups[item.test.name, item.seconds > LONG].append(item)
-        order = sorted(groups.values(), key=lambda cases: sum(item.seconds for item in cases))
-        return [(cases[0].test, cases) for cases in order]
-
-    def next_of(self, name):
-        """The next change of the file that is to be run, or a verdict that is there; None if there is none left."""
-        while self.lists.get(name):
-            change = self.lists[name].pop()
-            verdict = self.results.get(self.key(change), {}).get("verdict")
-            if verdict in ("killed", "survived", "equivalent") and verdict != self.arguments.again:
-                return verdict
-            if verdict not in ("no code", "same code"):
-                return change
-        return None
-
-    def take(self, name):
-        """One mutant of the file, whatever it takes to find one."""
-        while (change := self.next_of(name)) is not None:
-            if isinstance(change, str) or self.judge(change) in ("killed", "survived", "equivalent"):
-                return
+    def wanted(self):
+        """The mutants to judge now: as many of each file as there are."""
+        keys = collections.defaultdict(list)
+        for key in self.changes:
+            keys[key[0]].append(key)
+        order = drawn(self.arguments.seed, self.arguments.only, keys)
+        if self.arguments.again:
+            return [key for key in order if self.results.get(key, [""])[0] == self.arguments.again]
+        had = collections.Counter(key[0] for key, (verdict, _) in self.results.items() if verdict in VERDICTS)
+        rounds, taken = collections.defaultdict(list), collections.Counter(had)
+        for key in order:
+            if key not in self.results:
+                rounds[taken[key[0]]].append(key)
+                taken[key[0]] += 1
+        return [key for _, keys in sorted(rounds.items()) for key in keys][:self.arguments.count]
 
     def run(self):
         TREES.mkdir(parents=True, exist_ok=True)
-        gcc = ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++"]
-        clang = ["-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
-                 *(f"-DCMAKE_{language}_FLAGS={INSTRUMENTED}" for language in ("C", "CXX"))]
-        for build, options in (self.build, gcc), (self.reach.build, clang):
-            build.make(*options)
-            build.read()
-        self.measure()
-        rounds = [name for _ in range(self.arguments.count) for name in self.lists][:self.arguments.count]
-        with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
-            list(pool.map(self.take, rounds))
+        keys = self.wanted()
+        self.build = Build(self.sources)
+        began = time.monotonic()
+        changes = self.build.make({number: self.changes[key] for number, key in enumerate(keys)})
+        print(f"{len(changes)} of {len(keys)} mutants compile; built in {time.monotonic() - began:.0f} s", flush=True)
+        began = time.monotonic()
+        self.reach = Reach(self.build, self.arguments.tests, self.arguments.seconds)
+        self.reach.measure()
+        print(f"measured in {time.monotonic() - began:.0f} s", flush=True)
+        for number, key in enumerate(keys):
+            if number in changes:
+                self.judge(number, key)
+        self.build.become(UNCHANGED)
+
+    def judge(self, number, key):
+        self.build.become(number)
+        for test, cases in self.groups(key[0], self.reach.of_mutant[number]):
+            limit = max(5, 10 * sum(item.cpu for item in cases))
+            problem = run_test(self.build, test, limit, TREES / "output", filter_of(cases))
+            if problem and self.passes_unchanged(test, cases, number):
+                self.killers[key[0], test.name] += 1
+                return self.keep(key, "killed", test.name)
+        same = self.build.is_same_code(self.changes[key])
+        return self.keep(key, "same code" if same else "survived")
+
+    def passes_unchanged(self, test, cases, number):
+        """Whether these cases pass with nothing changed, which is tried once for each test."""
+        if test.name not in self.is_sound:
+            self.build.become(UNCHANGED)
+            limit = 60 + 10 * sum(item.cpu for item in cases)
+            self.is_sound[test.name] = run_test(self.build, test, limit, TREES / "output", filter_of(cases)) is None
+            self.build.become(number)
+            if not self.is_sound[test.name]:
+                print(f"fails with nothing changed: {test.name}", flush=True)
+        return self.is_sound[test.name]
+
+    def groups(self, file, items):
+        """(test, its cases) of what fits into the time: what killed others of the file first, then the shortest. One
+        process for all cases of a test."""
+        groups, cpu = collections.defaultdict(list), 0.0
+        for item in sorted(items, key=lambda item: item.seconds):
+            cpu += item.cpu
+            if cpu > self.arguments.seconds:
+                break
+            if self.is_sound.get(item.test.name, True):
+                groups[item.test.name, item.seconds > LONG].append(item)
+        order = sorted(groups.values(), key=lambda cases: (-self.killers[file, cases[0].test.name],
+                                                           sum(item.seconds for item in cases)))
+        return [(cases[0].test, cases) for cases in order]
 
 
 def report(results):
     """The score by folder and file, and the figures."""
     rows = collections.defaultdict(collections.Counter)
-    for result in results.values():
-        for name in (result["file"], "all", *(["core"] if is_core(result["file"]) else [])):
-            rows[name][result["verdict"]] += 1
+    for (file, *_), (verdict, _) in results.items():
+        for name in (file, "all", *(["core"] if is_core(file) else [])):
+            rows[name][verdict] += 1
     for name, row in sorted(rows.items()):
         count = row["killed"] + row["survived"]
         if count:
             print(f"{name:<36} {row['killed']:>4} of {count:>4} killed, {100 * row['killed'] / count:5.1f} %"
                   f"{', %d equivalent' % row['equivalent'] if row['equivalent'] else ''}")
     for kind, name in (("", "all"), ("_core", "core")):
-        for verdict in ("killed", "survived", "equivalent"):
+        for verdict in VERDICTS:
             print(f"figure: mutants{kind}_{verdict} {rows[name][verdict]}")
 
 
 def main():
     parser = argparse.ArgumentParser(description="Changes the sources one at a time and sees whether a test fails.")
-    parser.add_argument("count", nargs="?", type=int, default=200)
+    parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", help="of the files' names, such as src/tiny.c or 'src/base/*'; or: core")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--tests", default="", help="only tests whose name this regular expression matches")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "results" / "mutants.json")
-    parser.add_argument("--again")
+    parser.add_argument("--again", help="those again that have this verdict")
     parser.add_argument("--report", action="store_true", help="only the score of what was run")
     arguments = parser.parse_args()
     run = Run(arguments)
