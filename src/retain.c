@@ -34,10 +34,10 @@ static struct retain_state {
     _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
     struct fast_swings {         /* LAZY memory was taken again so soon that it had better have stayed EMPTY */
         _Atomic size_t slots;    /* that may stay EMPTY besides */
-        _Atomic size_t soon;     /* LAZY ones taken again so soon since the last purge … */
-        _Atomic size_t before;   /* … and between that purge and the one before */
+        _Atomic size_t soon;     /* LAZY ones taken again so soon in this round … */
+        _Atomic size_t before;   /* … and in the one before */
+        _Atomic size_t purged;   /* slots since this round began */
         _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
-        _Atomic uint32_t round;  /* of purge_rounds: the one after which `slots` last grew */
     } fast;
     _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
@@ -99,50 +99,44 @@ static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_
 
 bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
 
-/* So many slots that were LAZY, and so many that were UNUSED, were taken again soon. What may stay EMPTY doubles, once
- * after each purge. What was LAZY and taken again soon in two rounds running may stay at once. */
+/* So many slots that were LAZY, and so many that were UNUSED, were taken again soon. A round ends when half as much was
+ * purged as had been taken in it. What may stay EMPTY doubles at each, and what was LAZY and taken again soon in two
+ * rounds running may stay at once. */
 static void swing_fast(size_t lazy, size_t unused) {
     struct fast_swings *f = &retain_state.fast;
-    uint32_t round = load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count);
-    size_t slots = load_relaxed(&f->slots), more = 0;
+    size_t slots = load_relaxed(&f->slots), soon = load_relaxed(&f->soon), more = 0;
     if (lazy + unused == 0)
         return;
-    if (round != load_relaxed(&f->round)) {
-        store_relaxed(&f->round, round);
-        store_relaxed(&f->before, load_relaxed(&f->soon));
-        store_relaxed(&f->soon, 0);
+    if (load_relaxed(&f->purged) > soon / 2) {
+        store_relaxed(&f->purged, 0);
+        store_relaxed(&f->before, soon);
+        soon = 0;
         more = max_size(slots, min_size(min_slots(), SWING_SLOTS_FIRST));
     }
-    size_t seen = load_relaxed(&f->soon), before = load_relaxed(&f->before);
-    store_relaxed(&f->soon, seen + lazy);
-    more = max_size(more, min_size(seen + lazy, before) - min_size(seen, before));
+    size_t before = load_relaxed(&f->before);
+    more = max_size(more, min_size(soon + lazy, before) - min_size(soon, before));
+    store_relaxed(&f->soon, soon + lazy);
     store_relaxed(&f->slots, slots + more);
 }
 
-/* Once a second: what nobody needed since then need not stay, and a peak is forgotten by and by. */
-static void judge_swings(void) {
-    struct fast_swings *f = &retain_state.fast;
-    size_t peak = load_relaxed(&retain_state.peak_slots);
-    store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
-    size_t slots = load_relaxed(&f->slots);
-    store_relaxed(&f->slots, slots - min_size(slots, load_relaxed(&f->least)));
-    store_relaxed(&f->least, account_empty_slots());
-    size_t notes = load_relaxed(&retain_state.notes);
-    store_relaxed(&retain_state.notes, notes - (notes + 7) / 8);
-}
-
-/* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
+/* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak, nor does what
+ * stays EMPTY beside a purger and does not fit. */
 static void judge_growth(struct client *c, uint32_t now) {
     size_t fresh = c->since.unused_taken - c->since.lazy_taken, lazy = account_lazy_slots();
     size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
-    size_t grown = resident > peak ? resident - peak : 0;
+    size_t grown = resident > peak ? resident - peak : 0, empty = account_empty_slots();
     if (grown != 0)
         store_relaxed(&retain_state.peak_slots, resident);
+    size_t stays = max_size(min_slots(), empty - min_size(empty, grown));
+    if (grown != 0 && empty > stays && presence_has_purger() && option(OPT_PURGE) != PURGE_NEVER) {
+        resident -= purge_empty(c, max_size(stays, 1), false);
+        empty = account_empty_slots();
+    }
     size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
     note_taken(c, PURGED_SLOTS, back, now);
     swing_fast(c->since.soon_taken, retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0);
-    if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
-        store_relaxed(&retain_state.fast.least, account_empty_slots());
+    if (empty < load_relaxed(&retain_state.fast.least))
+        store_relaxed(&retain_state.fast.least, empty);
     peak += grown + peak / SLACK_SHARE;
     if (lazy != 0 && resident + lazy > peak)
         purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
@@ -234,8 +228,30 @@ static bool shrank(void) {
     return third;
 }
 
-/* Purges what is over the bound. */
-static void purge_over(struct client *c, size_t bound) { purge_empty(c, bound - bound / 4, retain_is_lazy()); }
+/* EMPTY slots that stay when there are more than the bound. */
+static size_t kept_slots(size_t bound) { return bound - bound / 4; }
+
+static void purge_over(struct client *c, size_t keep) {
+    size_t purged = purge_empty(c, keep, retain_is_lazy());
+    store_relaxed(&retain_state.fast.purged, load_relaxed(&retain_state.fast.purged) + purged);
+}
+
+/* Once a second: purges EMPTY slots beyond the bound that nobody needed since then, and what is older than the options
+ * allow. What swings need falls by the former, and a peak is forgotten by and by. */
+static void judge_second(struct client *c, uint32_t now, size_t bound) {
+    struct fast_swings *f = &retain_state.fast;
+    size_t peak = load_relaxed(&retain_state.peak_slots), notes = load_relaxed(&retain_state.notes);
+    store_relaxed(&retain_state.last_decay_ms, now);
+    store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
+    store_relaxed(&retain_state.notes, notes - (notes + 7) / 8);
+    size_t empty = account_empty_slots(), slots = load_relaxed(&f->slots), unwanted = load_relaxed(&f->least);
+    store_relaxed(&f->slots, slots - min_size(slots, unwanted));
+    store_relaxed(&f->least, empty);
+    unwanted = min_size(unwanted, empty);
+    if (unwanted > bound && !purge_was_refused(now))
+        purge_over(c, empty - (unwanted - bound));
+    decay(c, now);
+}
 
 bool retain_has_some_size(void) { return account_active_slots() >= PURGER_FROM_SLOTS; }
 
@@ -243,7 +259,7 @@ void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
         if (account_empty_slots() > bound_slots())
-            purge_over(c, bound_slots());
+            purge_over(c, kept_slots(bound_slots()));
         return;
     }
     size_t empty = account_settle(c);
@@ -260,26 +276,23 @@ void retain_settle(struct client *c) {
     c->since.emptied_by_moving = false;
     size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
-    /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but
-     * starting a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create
-     * takes. */
+    /* In a program with threads the purger purges as soon as the program rests, and while the program is busy what
+     * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
+     * must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()) && !presence_want_purger())
         c->due.chores |= CHORE_PURGER;
     if (over && !(purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
                   empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
-        purge_over(c, bound);
+        purge_over(c, kept_slots(bound));
     if (account_cached_superslabs() > purge_cache_max())
         purge_bound_cache(c, now, retain_is_lazy());
     if (unlikely((limits_near() || limits_set()) && account_lazy_slots() != 0))
         purge_lazy(c, SIZE_MAX, 0);
     if (!purger && shrank())
         c->due.chores |= CHORE_RINGS;
-    if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
-        store_relaxed(&retain_state.last_decay_ms, now);
-        judge_swings();
-        decay(c, now);
-    }
+    if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS)
+        judge_second(c, now, purger ? bound : SLOTS_UNBOUNDED);
     uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
     uint64_t trim_ms = option(OPT_DECAY_MS);
     if (last_trim == 0 || os_age_ms(now, last_trim) >= (limits_near() ? min_size(trim_ms, NEAR_TRIM_MS) : trim_ms)) {
@@ -292,7 +305,7 @@ static void give_back_what_swings(struct client *c) {
     expect_quiet(c);
     retain_settle(c);
     if (account_empty_slots() > bound_slots())
-        purge_over(c, bound_slots());
+        purge_over(c, kept_slots(bound_slots()));
 }
 
 void retain_look(struct client *c) {
@@ -319,8 +332,8 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());
     bool over = account_empty_slots() > bound && !purge_was_refused(now);
-    if (over)
-        purge_over(c, bound);
+    if (over && (*idle || scarce))
+        purge_over(c, kept_slots(bound));
     if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
     decay(c, now);

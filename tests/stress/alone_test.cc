@@ -84,6 +84,39 @@ size_t touch_a_byte_of_each(size_t bytes) {
     return most - before;
 }
 
+/* In a child: what another test has given back and this one wants at once would be retained. */
+template <typename Body> void in_child(Body body) {
+    pid_t child = fork();
+    if (child == 0) {
+        body();
+        fflush(stdout);
+        _exit(testing::Test::HasFailure());
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
+}
+
+/* Fills 60 MB with blocks of 8 B to 3 MB and frees them all, three times, and then does nothing. Nobody will see that
+ * it is quiet, so it keeps little although it has swung: no more than what comes back at once may keep. It runs
+ * before what others want back could count. */
+void pass_thrice() {
+    constexpr size_t kBytes = 60 * kMiB;
+    std::mt19937 random(3);
+    Array<char *> blocks(kBytes / 64);
+    size_t before = heap_rss_bytes();
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t sum = 0, bytes; sum < kBytes; sum += bytes)
+            blocks.add(filled(bytes = mixed_size(random)));
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    EXPECT_LE(heap_rss_bytes(), before + 8 * kMiB) << heap_stats_text();
+}
+TEST(Alone, LittleStaysAfterThreePasses) { in_child(pass_thrice); }
+
 /* No huge page becomes resident for one touched byte, neither at first nor when blocks come back. This is the first
  * test, and runs each size in a child: addresses that others have had in huge pages would be in huge pages again.
  * HUGE_PAGES=always means the opposite. */
@@ -180,19 +213,6 @@ void keep_one_in_twenty(size_t bytes, double times) {
         S.free(block);
 }
 
-/* In a child: what another test has given back and this one wants at once would be retained. */
-template <typename Body> void in_child(Body body) {
-    pid_t child = fork();
-    if (child == 0) {
-        body();
-        fflush(stdout);
-        _exit(testing::Test::HasFailure());
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
-}
-
 /* Fills 16 MiB and frees most of it, again and again, so that the heap learns to keep what comes back. A heap that
  * shrinks further than in all these rounds keeps nothing for the next. */
 void swing() {
@@ -215,25 +235,6 @@ void swing() {
 }
 
 TEST(Alone, LittleStaysAfterSwings) { in_child(swing); }
-
-/* Fills 60 MB with blocks of 8 B to 3 MB and frees them all, three times, and then does nothing. Nobody will see that
- * it is quiet, so it keeps little although it has swung: no more than what comes back at once may keep. */
-void pass_thrice() {
-    constexpr size_t kBytes = 60 * kMiB;
-    std::mt19937 random(3);
-    Array<char *> blocks(kBytes / 64);
-    size_t before = heap_rss_bytes();
-    for (int pass = 0; pass < 3; pass++) {
-        for (size_t sum = 0, bytes; sum < kBytes; sum += bytes)
-            blocks.add(filled(bytes = mixed_size(random)));
-        std::shuffle(blocks.begin(), blocks.end(), random);
-        for (char *block : blocks)
-            S.free(block);
-        blocks.clear();
-    }
-    EXPECT_LE(heap_rss_bytes(), before + 8 * kMiB) << heap_stats_text();
-}
-TEST(Alone, LittleStaysAfterThreePasses) { in_child(pass_thrice); }
 
 /* Whatever is wanted back is so at once, however long the machine lets the test wait. */
 void take_no_time() {
