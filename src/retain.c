@@ -99,9 +99,9 @@ static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_
 
 bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
 
-/* So many slots that were LAZY, and so many that were UNUSED, were taken again soon. A round ends when half as much was
- * purged as had been taken in it. What may stay EMPTY doubles at each, and what was LAZY and taken again soon in two
- * rounds running may stay at once. */
+/* `lazy` and `unused` slots were taken again soon after they had become LAZY and UNUSED. A round ends when half as much
+ * was purged as had been taken in it. At each end what may stay EMPTY doubles; LAZY slots that were taken again soon in
+ * two rounds running may all stay. */
 static void swing_fast(size_t lazy, size_t unused) {
     struct fast_swings *f = &retain_state.fast;
     size_t slots = load_relaxed(&f->slots), soon = load_relaxed(&f->soon), more = 0;

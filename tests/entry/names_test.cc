@@ -1,6 +1,5 @@
-/* NAME_MAPPINGS: what the kernel is told that mappings are for. This program stands before the calls that map memory
- * and before prctl, and models what a kernel that has names would say: a fresh mapping has none, one that moves takes
- * its name along.
+/* NAME_MAPPINGS: the names that the library gives to its mappings. The test replaces prctl and the calls that map
+ * memory by a model of a kernel that has names: a fresh mapping has none, and a mapping that moves keeps its name.
  *
  * If it fails, maps and smaps call the program's memory the heap's or leave the heap out; or each mapping costs a call
  * that a kernel without names refuses. */

@@ -72,8 +72,8 @@ void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, dou
 /* A look, and a turn if one is due. `own_ns` of the process's time since the last turn, of what passed. Returns the
  * preset in use. */
 unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns);
-/* From now on so many bytes are given back inside slabs at each look, and so many slots of such are used again in each
- * round. */
+/* From now on each look gives back `bytes` inside slabs, and each round uses `regrown_slots` slots of such pages
+ * again. */
 void inside_ace_inside(uint64_t bytes, unsigned regrown_slots);
 struct inside_ace_cost inside_ace_charged(unsigned preset);
 int inside_ace_elo(unsigned preset);
