@@ -5,12 +5,14 @@
  *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
  *     DECAY_MS: it swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the
  *     program rests, when all that may be resident would exceed the peak by an eighth, and near a limit. What is wanted
- *     back within a tenth of a second should have stayed, and may from then on.
+ *     back within a tenth of a second should have stayed: more may with each round, and after two rounds all of it.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and
- *     purges what is over the bound. In a program with threads a purger thread does the latter; a freeing thread then
- *     purges only what is far over the bound. The purger is wanted when the heap is of some size or something is over
- *     the bound, and begins at the next slow malloc. What a program empties by moving blocks, its thread purges itself,
- *     except for RETAIN_BYTES. Where there is no purger, slow mallocs look at times whether the heap is quiet.
+ *     purges what is over the bound. In a program with threads a purger thread does the latter when the program rests.
+ *     While it is busy a settling thread purges, once a second, what nobody needed since; what is far over the bound;
+ *     and of what is over RETAIN_BYTES as much as the heap grows above its peak. The purger is wanted when the heap is
+ *     of some size or something is over the bound, and begins at the next slow malloc. What a program
+ *     empties by moving blocks, its thread purges itself, except for RETAIN_BYTES. Where there is no purger, slow
+ *     mallocs look at times whether the heap is quiet.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
