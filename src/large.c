@@ -72,9 +72,8 @@ static bool unshut(struct slab *s) {
 
 /* ---- spans ---- */
 
-/* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 of 4,500 instructions
- * a pair. */
-#define LOOK_EVERY 16
+/* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 instructions. */
+#define LOOK_EVERY 64
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)

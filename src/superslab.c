@@ -25,14 +25,11 @@ static uint32_t sets_of(uint32_t arena, uint64_t w) {
         return (uint32_t)((resident & ~active) != 0) << (SET_ARENA_EMPTY - SET_EMPTY);
     if (active == 0)
         return resident != 0 ? 1u << (SET_CACHED - SET_EMPTY) : 1u << (SET_CLEAN - SET_EMPTY);
-    uint32_t sets = (resident & ~active) != 0, free = ~active;
-    for (unsigned room = 0; free != 0; room++) { /* bit i of `free`: a run of 2^room free slots begins at i */
-        sets |= 1u << (SET_ROOM_1 - SET_EMPTY + room);
-        if (room == SET_ROOM_16 - SET_ROOM_1)
-            break;
-        free &= free >> (1u << room);
-    }
-    return sets;
+    _Static_assert(SET_ROOM_1 == SET_EMPTY + 1 && SET_ROOM_16 == SET_EMPTY + 5, "bits 1 to 5");
+    uint32_t one = ~active; /* bit i: free slots begin at i: one, a run of two, … */
+    uint32_t two = one & one >> 1, four = two & two >> 2, eight = four & four >> 4, sixteen = eight & eight >> 8;
+    return (uint32_t)((resident & one) != 0) | (uint32_t)(one != 0) << 1 | (uint32_t)(two != 0) << 2 |
+           (uint32_t)(four != 0) << 3 | (uint32_t)(eight != 0) << 4 | (uint32_t)(sixteen != 0) << 5;
 }
 
 /* ---- nodes ---- */
@@ -161,10 +158,9 @@ size_t superslab_next_changed(size_t slot) {
 /* Where in the SuperSlab the span should begin: EMPTY slots before LAZY ones, these before others, those of the same
  * class before others, the lowest first. 32 when it does not fit. */
 static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct superslab_wish *wish) {
-    uint32_t aligned = wish->align >= SUPERSLAB_SLOTS ? 1 : UINT32_MAX / ((1u << wish->align) - 1);
-    uint32_t starts = run_starts(~word_active(w), wish->slots) & aligned;
-    if (starts == 0)
-        return SUPERSLAB_SLOTS;
+    uint32_t aligned = likely(wish->align == 1)         ? UINT32_MAX
+                       : wish->align >= SUPERSLAB_SLOTS ? 1
+                                                        : UINT32_MAX / ((1u << wish->align) - 1);
     uint32_t empty = run_starts(word_resident(w) & ~word_active(w), wish->slots) & aligned;
     if (empty != 0 && wish->tag != 0 && wish->slots == 1)
         for (uint32_t left = empty; left != 0; left &= left - 1)
@@ -172,7 +168,9 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
                 return lowest_bit(left);
     if (empty == 0 && load_relaxed(&ss->lazy) != 0) /* a hint here */
         empty = run_starts((word_resident(w) | load_relaxed(&ss->lazy)) & ~word_active(w), wish->slots) & aligned;
-    return lowest_bit(empty != 0 ? empty : starts);
+    if (empty == 0)
+        empty = run_starts(~word_active(w), wish->slots) & aligned;
+    return empty != 0 ? lowest_bit(empty) : SUPERSLAB_SLOTS;
 }
 
 /* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever
