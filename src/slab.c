@@ -20,8 +20,9 @@
 #define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
-#define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
-#define VERIFY_EVERY 16 /* … then one in sixteen */
+#define VERIFY_FIRST 64  /* slabs that a heap gives back are looked at block by block … */
+#define VERIFY_EVERY 16  /* … then one in sixteen */
+#define PREFETCH_SHARE 4 /* of a slab's blocks, or cache lines: so many are worth bringing all into the cache */
 
 /* ---- the two lists ---- */
 
@@ -224,10 +225,20 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
         slab_release(h, s);
         return true;
     }
+    slab_prefetch(s, (unsigned)inbox_blocks(word));
     return slab_free_chain(h, s, inbox_newest(s, word), inbox_blocks(word));
 }
 
 /* ---- the slab that serves a class ---- */
+
+void slab_prefetch(const struct slab *s, unsigned listed) {
+    size_t bytes = size_classes[slab_class(s)].block_bytes, all = slab_carved(s) * bytes;
+    size_t step = max_size(bytes, HAK_LINE);
+    if (listed * step < all / PREFETCH_SHARE)
+        return;
+    for (const char *at = slab_address(s), *end = at + all; at < end; at += step)
+        __builtin_prefetch(at, 1, 2); /* to be written, into the second cache */
+}
 
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
@@ -244,6 +255,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     slab_enter(s, PLACE_CURRENT);
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     store_relaxed(&h->list[c], list);
+    slab_prefetch(s, listed);
     if (unlikely(sample_on(h)))
         sample_made_current(h, c, listed);
 }

@@ -117,6 +117,7 @@ static uintptr_t take_free(struct heap *h, unsigned c) {
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);
         store_relaxed(&s->own_frees, false);
+        slab_prefetch(s, blocks);
         if (!is_terminator(list))
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
@@ -207,6 +208,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         if (slab_class(s) == c &&
             slab_is_for(&h->pool, s)) { /* its blocks are in our hands, so it can't change any more */
             slab_give_up_current(h, c); /* what is freed into that one must not get among these */
+            slab_prefetch(s, blocks);
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
         while (!is_terminator(list)) { /* another slab by now */
