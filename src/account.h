@@ -55,9 +55,8 @@ struct client {
     bool is_choosy : 1;          /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
     bool takes_anywhere : 1;     /* memory is scarce: the heap takes what other nodes have rather than new memory */
     bool is_purger : 1;          /* what the purger settles is no sign of life */
-    bool in_start : 1;     /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
-    bool in_callback : 1;  /* the thread is in the program's callback: no other call begins */
-    uint32_t settle_slack; /* slots that it may take or give besides before it settles */
+    bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
+    bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
     struct deltas since;
     struct due due;
 };

@@ -74,7 +74,7 @@ bool limits_admit(struct client *c, size_t slots, size_t news) {
 
 /* ---- nearness ---- */
 
-size_t limits_check(struct client *c) {
+void limits_check(struct client *c) {
     uint64_t hard = option(OPT_HARD_LIMIT), soft = option(OPT_SOFT_LIMIT), limit = limits_cgroup_bytes();
     if (hard != 0)
         limit = min_size(limit, hard);
@@ -83,11 +83,9 @@ size_t limits_check(struct client *c) {
     bool was = limits_near();
     if (unlikely(load_relaxed(&hak_limits.over_soft)) && soft == 0)
         store_relaxed(&hak_limits.over_soft, false);
-    size_t room = SIZE_MAX;
     if (unlikely(limit != CGROUP_NO_NUMBER || was)) {
-        size_t counted = limits_counted_bytes(), near = limit - limit / 8;
-        room = min_size(room, near - min_size(near, counted));
-        bool is = was ? counted >= limit - limit / 4 : counted > near;
+        size_t counted = limits_counted_bytes();
+        bool is = was ? counted >= limit - limit / 4 : counted > limit - limit / 8;
         if (is != was && rmw_swap(&hak_limits.is_near, is) == was && is) {
             count(&c->counters, COUNT_limits_neared);
             if (option(OPT_PURGE) != PURGE_NEVER)
@@ -96,7 +94,6 @@ size_t limits_check(struct client *c) {
     }
     if (unlikely(load_relaxed(&hak_limits.due) != 0))
         c->due.chores |= CHORE_LIMITS;
-    return room;
 }
 
 unsigned limits_take_due(unsigned keep) { return rmw_and(&hak_limits.due, keep) & ~keep; }

@@ -45,9 +45,8 @@ extern HAK_HIDDEN struct limits hak_limits;
 
 HAK_INLINE bool limits_near(void) { return load_relaxed(&hak_limits.is_near); }
 
-/* Called when something was settled: judges whether a limit is near and what is due. Returns by how many bytes the heap
- * may grow before one is. */
-size_t limits_check(struct client *c);
+/* Called when something was settled: judges whether a limit is near and what is due. */
+void limits_check(struct client *c);
 
 /* limits_take_due returns and clears what is due, except for the bits in `keep`. Each bit is returned to one thread
  * only. */

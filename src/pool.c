@@ -8,7 +8,7 @@
 #include "base/os.h"
 #include "retain.h"
 
-#define SETTLE_SLOTS 8 /* slots that a client takes or gives at least before it settles: 512 KiB */
+#define SETTLE_SLOTS 8 /* slots that a client takes or gives before it settles: 512 KiB */
 #define TOUCHED_WHOLE_MAX                                                                                              \
     (8 * KIB) /* programs touch all of a block of this size, but may touch only a part of a larger one */
 
@@ -16,11 +16,6 @@
 static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(superslab * SUPERSLAB_SLOTS); }
 
 /* ---- spans ---- */
-
-/* By how many slots the client's heap may change before it settles. */
-HAK_INLINE int32_t settles_at(const struct client *c) {
-    return SETTLE_SLOTS + (unlikely(limits_set()) ? 0 : (int32_t)c->settle_slack);
-}
 
 /* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident
  * (HARD_LIMIT), or the arena may not have that many; then the caller puts all back. */
@@ -38,7 +33,7 @@ static bool admit(struct client *c, size_t slots, struct run_contents had, size_
     c->since.unused_taken += (uint32_t)unused;
     c->since.lazy_taken += (uint32_t)had.lazy;
     c->since.soon_taken += (uint32_t)(retain_is_soon(had.lazy_ms) ? had.lazy : 0);
-    if (c->since.active >= settles_at(c) || c->since.empty <= -settles_at(c) ||
+    if (c->since.active >= SETTLE_SLOTS || c->since.empty <= -SETTLE_SLOTS ||
         (counted && c->since.unused_taken >= SETTLE_SLOTS))
         retain_settle(c);
     return true;
@@ -232,7 +227,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
     if (HAK_IS_CHECKED)
         log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
-    if (c->since.empty >= settles_at(c) || c->since.active <= -settles_at(c) || unlikely(c->is_shared) ||
+    if (c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)
         retain_settle(c);
 }

@@ -23,12 +23,9 @@
 #define LOOKS_PER_SLOT_BELOW_PEAK 16
 #define LOOKS_MAX 1024        /* at once */
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
-/* A heap settles when its own slots have changed by its part of an eighth of the bound. */
-#define SETTLE_SHARE 8
-#define SETTLE_SLACK_MAX 64
-#define SHRUNK_SHARE 8       /* a heap that goes up and down by less than an eighth does not grow */
-#define PURGER_FROM_SLOTS 64 /* 4 MiB in use: then a program with threads has a purger */
-#define DECAY_MS 1000        /* between two searches for what has become old */
+#define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
+#define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
+#define DECAY_MS 1000         /* between two searches for what has become old */
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
  * itself, so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
@@ -225,8 +222,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
  * emptied? */
 static bool shrank(void) {
     size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
-    size_t least = max_size(tuned(TUNE_shrunk_slots), load_relaxed(&retain_state.fast.slots));
-    bool third = peak > active && peak - active >= max_size(peak / 3, least);
+    bool third = peak > active && peak - active >= max_size(peak / 3, tuned(TUNE_shrunk_slots));
     if (active > peak || third)
         store_relaxed(&retain_state.shrink_peak, active);
     return third;
@@ -275,11 +271,10 @@ void retain_settle(struct client *c) {
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();
-    size_t room = limits_check(c) / SLOT_BYTES;
+    limits_check(c);
     bool moved = c->since.emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
     c->since.emptied_by_moving = false;
     size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
-    c->settle_slack = (uint32_t)min_size(min_size(bound, room) / SETTLE_SHARE / presence_clients(), SETTLE_SLACK_MAX);
     bool over = empty > bound && !purge_was_refused(now);
     /* In a program with threads the purger purges as soon as the program rests, and while the program is busy what
      * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
