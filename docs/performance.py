@@ -34,7 +34,8 @@ def main():
     made = ("Made by `./hak bench report`; not to be edited. The full report, with every workload, the further "
             "numbers, the"
             " counts\nthat do not depend on the machine, and a plot of each, is what the same command writes to"
-            " `build/results/report.html`\nand `report.md`.\n")
+            " `build/results/report.html`\nand `report.md`. [The peers](benchmarks.md#the-peers) has their versions, "
+            "and those that are not here.\n")
     sections = {part.split("\n", 1)[0]: part for part in rest}
     missing = [name for name in SECTIONS if name not in sections]
     if missing:
