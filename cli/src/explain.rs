@@ -8,10 +8,11 @@ use crate::heap::{Arena, Class, Snapshot, Target, Tier};
 use crate::http::Response;
 use crate::peak::{self, Watched};
 use crate::picture;
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
+use hakmem_base::proc::NEITHER;
 use hakmem_base::shown;
 use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
@@ -39,8 +40,8 @@ const CLASS_SHARE_MIN: i64 = 100;
 #[derive(Args)]
 pub struct Options {
     /// A running process, or a core file
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME|CORE",
-        value_parser = NamedOrCore, allow_negative_numbers = true)]
+    #[arg(conflicts_with = "program", value_name = "PID|NAME|CORE", value_parser = NamedOrCore,
+        allow_negative_numbers = true)]
     subject: Option<Subject>,
     /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]
@@ -91,6 +92,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         let growth = growth(&target, &snapshot);
         return show(snapshot, "", Reach::Runs, growth, options.json);
     }
+    ensure!(!options.program.is_empty(), NEITHER);
     let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
     let when = match after {

@@ -28,8 +28,7 @@ const ASK: &str = "hakmem save -- PROGRAM ARGS…";
 )]
 pub struct Options {
     /// A running process: what it costs, and how much of that HAKMEM can save at most
-    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present = "program",
-        conflicts_with = "program", allow_negative_numbers = true)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, conflicts_with = "program", allow_negative_numbers = true)]
     pid: Option<Pid>,
     #[command(flatten)]
     measured: save::Measuring,

@@ -16,6 +16,9 @@ use std::sync::OnceLock;
 
 pub type Pid = libc::pid_t;
 
+/// What a command says that takes either, and has neither.
+pub const NEITHER: &str = "name a process (PID or NAME), or a program (-- PROGRAM ARGS…); `--help` says more";
+
 pub fn page_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)

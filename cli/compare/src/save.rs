@@ -22,6 +22,7 @@ use crate::{allocator, launch};
 use anyhow::{bail, ensure, Context, Result};
 use hakmem_base::preload::hakmem_preload;
 use hakmem_base::print;
+use hakmem_base::proc::NEITHER;
 use hakmem_base::signals;
 use hakmem_base::table::{bytes, count, seconds, table, Cell, Color, Column, Style};
 use serde::Serialize;
@@ -243,6 +244,7 @@ struct Answer<'a> {
 // ---- the command ----
 
 pub fn command(options: &Measuring) -> Result<ExitCode> {
+    ensure!(!options.program.is_empty(), NEITHER);
     options.prices.ensure()?;
     let library = hakmem_preload(options.hakmem.as_deref())?;
     let mut spec = program_spec(&options.program, None, "")?;

@@ -23,7 +23,7 @@ use crate::heap::Target;
 use crate::peak;
 use crate::symbols::{Linked, Origin};
 use anyhow::{bail, ensure, Context, Result};
-use hakmem_base::proc::{self, Pid, Process};
+use hakmem_base::proc::{self, Pid, Process, NEITHER};
 use hakmem_base::{files, preload, print, say, scratch, shown, signals};
 use hakmem_compare::compare::duration;
 use std::collections::{BTreeMap, HashMap};
@@ -66,8 +66,7 @@ const SAMPLES_MIN: f64 = 2.0;
 #[derive(clap::Args)]
 pub struct LearnOptions {
     /// A process that runs HAKMEM; or `-- PROGRAM` to run one
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
-    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    #[arg(value_name = "PID|NAME", value_parser = Named, conflicts_with = "program")]
     pid: Option<Pid>,
     /// How long to watch a process, as in 30s or 5m
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration)]
@@ -441,6 +440,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
 }
 
 pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
+    ensure!(options.pid.is_some() || !options.program.is_empty(), NEITHER);
     options.output.as_deref().map(files::ensure_place).transpose()?;
     let (learned, code) = match options.pid {
         Some(pid) => (watch(pid, options)?, 0),
