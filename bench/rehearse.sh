@@ -7,7 +7,7 @@
 #  2. A reader is a function: it installs the language and HAKMEM, builds the program and asks for its figures. All
 #     of it is timed, the downloads too, and it fails if the figures are not there.
 #  3. The times go to build/results/readers.md, a table as in docs/recipes.md. A release that no mirror here has is
-#     named there.
+#     named there. How many came to their figures, and the longest time, are printed for docs/reliability.md.
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2016,SC2317 # readers are called by name, and their text is expanded inside
 set -euo pipefail
@@ -89,7 +89,7 @@ mkdir -p "$WORK" "$ROOT/build/results"
 trap 'rm -rf "$WORK/root"' EXIT
 table=$ROOT/build/results/readers.md
 printf '| | ruby | node | rust | python | C++ |\n|---|--:|--:|--:|--:|--:|\n' >"$table"
-failed=0
+failed=0 readers=0 longest=0
 for release; do
   if ! bare "$release"; then
     echo "| ${NAMES[$release]} | not had: no mirror here | | | | |" >>"$table"
@@ -97,9 +97,14 @@ for release; do
   fi
   row="| ${NAMES[$release]} |"
   for name in "${READERS[@]}"; do
-    if seconds=$(reader "$release" "$name"); then row+=" $seconds s |"; else row+=" failed |" failed=1; fi
+    if seconds=$(reader "$release" "$name"); then
+      row+=" $seconds s |" readers=$((readers + 1)) longest=$((seconds > longest ? seconds : longest))
+    else
+      row+=" failed |" failed=1
+    fi
   done
   echo "$row" >>"$table"
 done
 cat "$table"
+printf 'figure: rehearsed_readers %d\nfigure: rehearsed_seconds_most %d\n' $readers $longest
 exit $failed

@@ -185,7 +185,10 @@ def soak_rehearse(*words):
     build_cli("release")
     run(ROOT / "packaging/packages.sh", "deb", "tar")
     run(ROOT / "tests/wheel.sh", TOOL, BUILD / "packages/wheel")
-    run(ROOT / "bench/rehearse.sh", *words)
+    good = teed(BUILD / "rehearse.log", run, ROOT / "bench/rehearse.sh", *words)
+    if not words:
+        figures("rehearse", BUILD / "rehearse.log")
+    sys.exit(not good)
 
 
 SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy,
