@@ -425,13 +425,15 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The baseline's figures are of all its runs, since each ratio is to the nearest of them.
 fn summarize(results: &mut [WorkloadResult], again: &mut Option<WorkloadResult>, baseline: usize) {
     let base = results[baseline].runs.clone();
     let second = again.as_ref().map_or(Vec::new(), |again| again.runs.clone());
     let baseline_runs = statistics::Baseline { base: &base, again: &second };
+    let all = [&base[..], &second[..]].concat();
     for (place, result) in results.iter_mut().enumerate() {
         let ratios = (place != baseline).then(|| statistics::ratios_to(&result.runs, baseline_runs)).flatten();
-        result.summary = statistics::summary(&result.runs, ratios);
+        result.summary = statistics::summary(if place == baseline { &all } else { &result.runs }, ratios);
     }
     if let Some(again) = again {
         again.summary = statistics::summary(&again.runs, statistics::ratios_to_itself(baseline_runs));
@@ -597,6 +599,35 @@ mod tests {
         starts.sort();
         assert_eq!(starts, [0, 1, 2, 3, 4]);
         assert_eq!((order(4, 1), order(4, 2)), (vec![1, 2, 3, 0], vec![2, 1, 0, 3]));
+    }
+
+    /// A baseline that takes now 1 s, now 3 s.
+    #[test]
+    fn all_runs_of_the_baseline_are_summed_up() {
+        let run = |started_s: f64, wall_s: f64| Run {
+            round: 1,
+            started_s,
+            wall_s,
+            cpu_s: wall_s,
+            peak_rss_bytes: 1,
+            average_rss_bytes: 1,
+            minor_faults: 1,
+            metric: None,
+            values: Default::default(),
+            rss_over_time: Vec::new(),
+        };
+        let result = |name: &str, run: Run| WorkloadResult {
+            allocator: name.to_string(),
+            runs: vec![run],
+            failures: Vec::new(),
+            summary: None,
+        };
+        let mut results = vec![result("base", run(0.0, 1.0)), result("mine", run(3.0, 2.0))];
+        let mut again = Some(result("base", run(2.0, 3.0)));
+        summarize(&mut results, &mut again, 0);
+        let wall = |result: &WorkloadResult| result.summary.as_ref().map(|one| (one.wall_s.least, one.wall_s.most));
+        let all = [&results[0], &results[1], again.as_ref().unwrap()].map(wall);
+        assert_eq!(all, [Some((1.0, 3.0)), Some((2.0, 2.0)), Some((3.0, 3.0))]);
     }
 
     #[test]
