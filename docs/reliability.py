@@ -23,6 +23,7 @@ SHARES = ("fault_points_", "fault_preloaded_")
 PROVED = "Proved"
 MUTATED = "Mutants"
 RACES = "A second opinion on races"
+REHEARSED = "Rehearsals"
 COVERAGE = "Coverage"
 SENTENCES = {
     "Random sequences of calls": {
@@ -97,6 +98,11 @@ SENTENCES = {
         "relacy_bugs": "bugs put into the sources on purpose, which both find",
         "relacy_bugs_left_to_chance": "that the model checker finds and Relacy is not asked for: one execution in a"
                                       " million shows them",
+    },
+    REHEARSED: {
+        "rehearsed_readers": "readers came from a bare Debian 12, 13 or Ubuntu 24.04 to the figures of a program of"
+                             " their own, in Ruby, node, Rust, Python and C++",
+        "rehearsed_seconds_most": "seconds of the one who took longest",
     },
     COVERAGE: {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
