@@ -31,6 +31,7 @@ static void trim_part(struct heap *h) {
 /* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from
  * there. */
 static void drain_caches(struct heap *h) {
+    thread_empty_resting();
     uint64_t before = load_relaxed(&h->pool.counters.n[COUNT_slots_released]);
     if (!rings_empty_from(h, SUPERSLAB_BYTES))
         return;
@@ -51,6 +52,7 @@ static size_t trim_slabs_of(struct heap *h) {
 static void mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
+        thread_empty_resting();
         purge_huge_rounding(&h->pool);
         trim_slabs_of(h);
     }
@@ -74,8 +76,10 @@ static void do_due(struct heap *h) {
     h->pool.due.chores = 0;
     if (chores & CHORE_PURGER)
         purger_start(h);
-    if (chores & CHORE_RINGS)
+    if (chores & CHORE_RINGS) { /* there is no purger */
+        thread_empty_resting();
         rings_empty_as_due(h);
+    }
     if (chores & CHORE_DRAIN_CACHES)
         drain_caches(h);
     if (chores & CHORE_TRIM)
@@ -124,6 +128,7 @@ static void empty_caches_of(struct heap *h) {
 
 void chores_empty_caches(struct heap *h) {
     struct heap *own = thread_own();
+    thread_empty_resting();
     empty_caches_of(h);
     if (h->pool.is_lane && own->number != HEAP_NONE)
         empty_caches_of(own);

@@ -31,6 +31,7 @@ static struct {
     _Atomic uint32_t made; /* numbers given to heaps so far, from 0 */
     /* numbers of heaps that no thread uses: hints for take_idle, by level */
     _Atomic uint64_t idle_1[HEAPS_MAX / 64 / 64], idle_2[1];
+    _Atomic size_t rest_bytes; /* of all heaps that rest */
 } heaps;
 static HAK_APART _Atomic uint64_t idle_0[HEAPS_MAX / 64];
 
@@ -76,13 +77,22 @@ static size_t find_idle(void) {
     return number;
 }
 
+/* Of an idle heap: true if it is the caller's from now on. */
+static bool take_if_idle(struct heap *h) {
+    bool in_use = false;
+    if (!PROVEN(take_idle, rmw_cas(&h->in_use, &in_use, true))) /* pairs with put_idle, for the heap's fields */
+        return false;
+    if (load_relaxed(&h->rests))
+        rmw_add(&heaps.rest_bytes, -(size_t)h->rest_bytes);
+    PROVEN(rest_end, store_relaxed(&h->rests, false));
+    return true;
+}
+
 static struct heap *take_idle(void) {
     for (size_t number; (number = find_idle()) != BITSET_NONE;) {
-        struct heap *h = heap_numbered(number);
-        bool in_use = false;
         bitset_remove(&idle, 0, number);
-        if (PROVEN(take_idle, rmw_cas(&h->in_use, &in_use, true))) /* pairs with put_idle, for the heap's fields */
-            return h;
+        if (take_if_idle(heap_numbered(number)))
+            return heap_numbered(number);
     }
     return NULL;
 }
@@ -167,6 +177,28 @@ void heap_put(struct heap *h) {
     rmw_count = 0;
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
+    heap_put_emptied(h);
+}
+
+/* ---- heaps that rest ---- */
+
+bool heap_begin_rest(struct heap *h, size_t bytes, size_t max) {
+    bool rests = rmw_add(&heaps.rest_bytes, bytes) + bytes <= max;
+    if (!rests)
+        rmw_add(&heaps.rest_bytes, -bytes);
+    h->rest_bytes = (uint32_t)bytes;
+    store_relaxed(&h->rests, rests);
+    count_add(&h->pool.counters, COUNT_heaps_rested, rests);
+    return rests;
+}
+
+/* Pairs with put_idle, as presence_gathered does and presence_leave: the heap is seen to rest, or its thread sees that
+ * the purger will look no more. */
+bool heap_rests(const struct heap *h) { return !PROVEN(rest_look, load_seq(&h->in_use)) && load_relaxed(&h->rests); }
+
+bool heap_take_resting(struct heap *h) { return heap_rests(h) && take_if_idle(h); }
+
+void heap_put_emptied(struct heap *h) {
     h->pool.due.chores = 0;
     put_idle(h);
 }

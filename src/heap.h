@@ -3,7 +3,8 @@
  *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
  *     heap_before_birth, whose lists are always empty, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
- *  3. At thread exit the heap is put back (thread.h). From then on the thread points to heap_afterlife.
+ *  3. At thread exit the heap is put back (thread.h), and may rest: it keeps the slabs that serve its classes for its
+ *     next thread. From then on the thread points to heap_afterlife.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads stay in use, and no thread
  *     has them. Their slabs keep them as owners: what is freed there stays in the inboxes, until a well-filled one is
  *     taken by whoever allocates the class.
@@ -76,7 +77,9 @@ struct heap {
     _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
     _Atomic bool is_of_arena; /* it is an arena's, or about to be; not a lane's */
     bool has_arenas;          /* its thread may hold heaps of arenas */
+    _Atomic bool rests;       /* no thread has it, and current and fresh slabs wait for the next; who takes it */
     uint32_t number;          /* HEAP_NONE: not a thread's */
+    uint32_t rest_bytes;      /* that these slabs hold back at most */
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
@@ -162,8 +165,15 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 
 /* A heap that no thread uses, made if there is none; NULL: there is no memory. */
 struct heap *heap_take(void);
-/* Puts it back, empty. Its thread does not count as a client any more. */
+/* Puts it back, empty unless it rests. Its thread does not count as a client any more. */
 void heap_put(struct heap *h);
+/* The thread ends: the heap rests once it is put back, and holds back so much. False: all that rest would hold back
+ * more than `max`. */
+bool heap_begin_rest(struct heap *h, size_t bytes, size_t max);
+/* Does it rest? A hint for who takes it: true if it is the caller's from now on, who empties it and puts it back. */
+bool heap_rests(const struct heap *h);
+bool heap_take_resting(struct heap *h);
+void heap_put_emptied(struct heap *h);
 /* Takes a heap for an arena. It may still hold blocks of its last thread, which are discarded when it is put back. */
 struct heap *heap_take_for_arena(void);
 void heap_untake_for_arena(struct heap *h); /* no arena has used it: it keeps what it holds */

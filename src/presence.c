@@ -122,12 +122,15 @@ void presence_thread_ends(void) {
 
 void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
-void presence_gathered(void) {
+bool presence_gathered(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    if (page == NULL || load_relaxed(&hak_presence.gathered))
-        return;
-    store_seq(&hak_presence.gathered, true); /* pairs with presence_park, as settlings do */
-    wake_parked(page);
+    if (page == NULL)
+        return false;
+    if (!PROVEN(rest_gathered, load_seq(&hak_presence.gathered))) { /* pairs with presence_gathers_anew */
+        store_seq(&hak_presence.gathered, true);                    /* pairs with presence_park, as settlings do */
+        wake_parked(page);
+    }
+    return !PROVEN(rest_left, load_seq(&page->purger) <= PURGER_LEAVES); /* pairs with presence_leave */
 }
 
 /* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would

@@ -66,9 +66,9 @@ bool presence_lost_threads(void);
 
 /* Something was settled: the program is not idle. */
 void presence_settled(void);
-/* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty
- * that. */
-void presence_gathered(void);
+/* Something begins to gather in an outbox, a ring, or a heap that rests. Should the thread fall asleep now, the purger
+ * has to empty that. False: there is none that will. */
+bool presence_gathered(void);
 /* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);
 /* Is there a purger to leave the purging to? If it is parked it wakes up. It may be one that stays with the last thread

@@ -78,10 +78,11 @@ static void recall_loans(struct heap *own) {
     }
 }
 
-/* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes
- * back the slabs that they have on loan. One fence serves all of them. */
+/* Empties heaps that rest, and the caches of threads that have not used them since the last call, and of heaps without
+ * a thread, and takes back the slabs that they have on loan. One fence serves all of them. */
 static void purger_empty_idle_caches(struct heap *own) {
     bool any = false;
+    thread_empty_resting();
     recall_loans(own);
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         any |= close_idle(own, h);
@@ -102,7 +103,7 @@ static bool caches_hold_blocks(const struct heap *own) {
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        hold |= h != own && !heap_is_of_arena(h) && (rings_use(h) != 0 || loans_use(h) != 0);
+        hold |= heap_rests(h) || (h != own && !heap_is_of_arena(h) && (rings_use(h) != 0 || loans_use(h) != 0));
     return hold;
 }
 
@@ -125,8 +126,10 @@ static void purger_work(void) {
     struct heap *h = thread_enter();
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
     bool scarce = false;
-    if (h != NULL)
+    if (h != NULL) {
+        thread_empty_heap(h); /* it may have rested */
         h->pool.is_purger = true;
+    }
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
             if (!caches_hold_blocks(h))

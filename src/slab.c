@@ -368,6 +368,16 @@ void slab_give_up_current(struct heap *h, unsigned c) {
     slab_let_go(h, s);
 }
 
+size_t slab_bytes_at_hand(const struct heap *h) {
+    size_t bytes = 0;
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        const struct slab *current = h->current[c], *fresh = h->fresh[c] != current ? h->fresh[c] : NULL;
+        bytes += (current != NULL ? slab_carved(current) : 0) * size_classes[c].block_bytes;
+        bytes += (fresh != NULL ? slab_carved(fresh) : 0) * size_classes[c].block_bytes;
+    }
+    return bytes;
+}
+
 void slab_make_dense(struct heap *h, struct slab *s) {
     slab_leave(s, PLACE_FRESH);
     slab_enter(s, PLACE_DENSE);

@@ -103,6 +103,9 @@ struct slab *slab_leave_current(struct heap *h, unsigned class_id);
  * blocks are out. */
 void slab_give_up_current(struct heap *h, unsigned class_id);
 
+/* How much the heap's current and fresh slabs have cut into blocks. */
+size_t slab_bytes_at_hand(const struct heap *h);
+
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);
 /* All blocks of the slab are back. It is on any list or none. */

@@ -6,6 +6,11 @@
 #include "presence.h"
 #include "retain.h"
 #include "ring.h"
+#include "sample.h"
+#include "slab.h"
+#include "superslab.h"
+
+#define RESTS_FROM_THREADS 4 /* that have had the heap */
 
 static _Thread_local bool is_counted __attribute__((tls_model("initial-exec"))); /* see thread_begins */
 
@@ -18,10 +23,37 @@ void thread_empty_heap(struct heap *h) {
     retain_settle(&h->pool);
 }
 
-static void put(struct heap *h) {
+void thread_empty_resting(void) {
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
+        if (!heap_take_resting(h))
+            continue;
+        kind_tiny.empty(h);
+        account_settle(&h->pool);
+        heap_put_emptied(h);
+    }
+}
+
+/* What heaps that rest hold back is bounded like EMPTY slots, and it is the purger that takes it back. A heap's first
+ * threads may be all that the program makes. */
+static bool begin_rest(struct heap *h) {
+    return load_relaxed(&h->pool.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_minds_sleepers() &&
+           !sample_on(h) && !option(OPT_SECURE) && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
+}
+
+/* Returns whether the heap rests. */
+static bool empty_or_rest(struct heap *h) {
+    heap_leave_arenas(h, thread_empty_heap);
+    bool rests = begin_rest(h);
+    thread_empty_heap(h);
+    return rests;
+}
+
+static void put(struct heap *h, bool rests) {
     presence_clients_changed(-1); /* first: of the last two threads to end, one must find the other gone */
     retain_thread_ended(&h->pool);
     heap_put(h);
+    if (rests && !presence_gathered()) /* the purger may have looked for the last time */
+        thread_empty_resting();
 }
 
 /* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys
@@ -32,14 +64,13 @@ static void end_thread(void *value) {
     if (h->number != HEAP_NONE) {
         hak_heap = &heap_afterlife;
         hak_default_arena = (struct default_arena){NULL, 0};
-        heap_leave_arenas(h, thread_empty_heap);
-        thread_empty_heap(h);
+        bool rests = empty_or_rest(h);
         rings_forget(h);
         bool left = caches_enter(h) && load_relaxed(&h->outbox_slabs) != 0; /* the purger may have been there before */
         caches_leave(h);
         if (left)
             thread_empty_heap(h);
-        put(h);
+        put(h, rests);
     }
     if (is_counted) {
         is_counted = false;
@@ -57,6 +88,8 @@ HAK_NOINLINE static struct heap *enter_slowly(void) {
     struct heap *h = heap_take();
     if (h == NULL)
         return NULL;
+    if (unlikely(h->pool.node != node_here()))
+        thread_empty_heap(h); /* it may have rested, with slabs of another node */
     if (hak_heap == &heap_afterlife) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;
@@ -77,9 +110,7 @@ struct heap *thread_enter(void) {
 void thread_leave(struct heap *h) {
     if (likely(h == thread_own() || h == NULL))
         return;
-    heap_leave_arenas(h, thread_empty_heap);
-    thread_empty_heap(h);
-    put(h);
+    put(h, empty_or_rest(h));
 }
 
 bool thread_set_default(uintptr_t handle, uintptr_t *before) {

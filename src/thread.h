@@ -1,6 +1,9 @@
 /* A thread's heap: it is taken when the thread first needs one, and put back when the thread ends.
  *
- *  1. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is put back.
+ *  1. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is put back. In a
+ *     program whose threads come and go the slabs that serve the classes stay in the heap, which rests: its next thread
+ *     begins with hits. They are let go when the purger looks, a new SuperSlab is taken, memory runs short, or
+ *     somebody asks for memory.
  *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for
  *     each call. */
 /* SPDX-License-Identifier: MIT */
@@ -26,5 +29,8 @@ void thread_leave(struct heap *h);
 /* The calling thread, which presence_thread_made has counted, begins: its end will be told. */
 void thread_begins(void);
 
-/* Lets go of all that the heap has; what its rings hold goes back. */
+/* Lets go of all that the heap has; what its rings hold goes back. If it is about to rest, current and fresh slabs
+ * stay. */
 void thread_empty_heap(struct heap *h);
+/* Lets go of what heaps that rest have. What became EMPTY is for the caller to settle. */
+void thread_empty_resting(void);

@@ -383,27 +383,41 @@ void tiny_check_at_exit(void) {
         check_first_links(h, c);
 }
 
-static void tiny_empty(struct heap *h) {
-    outbox_flush(h);
-    for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        struct slab *current = slab_leave_current(h, c);
-        if (current != NULL)
-            slab_let_go(h, current);
-        if (unlikely(sample_on(h)))
-            sample_take_back(h, c);
-        for (uintptr_t block; !is_no_block(block = load_relaxed(&h->list[c]));) {
-            store_relaxed(&h->list[c], block_next(block));
-            ledger_add(&h->ledger[c].blocks, (uint64_t)-1);
-            struct slab *s = slab_of_block(block);
-            if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
-                slab_free(h, s, block);
-            else
-                outbox_free(h, s, block);
-        }
-        store_relaxed(&h->list[c], 1);
-        if (h->fresh[c] != NULL)
-            slab_let_go(h, h->fresh[c]);
+static void empty_class(struct heap *h, unsigned c) {
+    struct slab *current = slab_leave_current(h, c);
+    if (current != NULL)
+        slab_let_go(h, current);
+    if (unlikely(sample_on(h)))
+        sample_take_back(h, c);
+    for (uintptr_t block; !is_no_block(block = load_relaxed(&h->list[c]));) {
+        store_relaxed(&h->list[c], block_next(block));
+        ledger_add(&h->ledger[c].blocks, (uint64_t)-1);
+        struct slab *s = slab_of_block(block);
+        if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
+            slab_free(h, s, block);
+        else
+            outbox_free(h, s, block);
     }
+    store_relaxed(&h->list[c], 1);
+    if (h->fresh[c] != NULL)
+        slab_let_go(h, h->fresh[c]);
+}
+
+/* The heap is about to rest. What its slabs have listed was not freed by its next thread. */
+static void leave_class(struct heap *h, unsigned c) {
+    if (h->current[c] == NULL && !is_no_block(load_relaxed(&h->list[c]))) /* of others' slabs */
+        empty_class(h, c);
+    if (h->current[c] != NULL)
+        store_relaxed(&h->current[c]->own_frees, false);
+    if (h->fresh[c] != NULL)
+        store_relaxed(&h->fresh[c]->own_frees, false);
+}
+
+static void tiny_empty(struct heap *h) {
+    bool rests = load_relaxed(&h->rests);
+    outbox_flush(h);
+    for (unsigned c = 0; c < TINY_CLASSES; c++)
+        (rests ? leave_class : empty_class)(h, c);
     outbox_flush(h);
     while (h->owned.first != 0)
         slab_let_go(h, slab_of_slot(h->owned.first - 1));

@@ -29,14 +29,14 @@ static bool holds_nothing(struct heap *of) {
     return nothing;
 }
 
-/* A heap that holds nothing. A thread that ended while the purger was at its caches has left there what it could not
- * reach: blocks of the process, which the arena must not hand out. While the purger is still there, or in a child of
- * fork a lost one seems to be, another heap is taken. */
+/* A heap that holds nothing. One that rested has slabs of the process, and a thread that ended while the purger was at
+ * its caches has left there what it could not reach: blocks that the arena must not hand out. While the purger is still
+ * there, or in a child of fork a lost one seems to be, another heap is taken. */
 static struct heap *take_empty(void) {
     struct heap *of, *passed = NULL, *next;
-    while ((of = heap_take_for_arena()) != NULL && unlikely(!holds_nothing(of))) {
+    while ((of = heap_take_for_arena()) != NULL) {
         thread_empty_heap(of);
-        if (holds_nothing(of))
+        if (likely(holds_nothing(of)))
             break;
         of->next_in_arena = passed;
         passed = of;

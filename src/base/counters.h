@@ -101,6 +101,7 @@ X(mesh_split_pages, \
   "pages that such slabs no longer shared when their last block was freed, because the program had written to them") \
 X(heaps_born,               "heaps that a thread began to use") \
 X(heaps_ended,              "heaps whose thread ended") \
+X(heaps_rested,             "of these, heaps that kept slabs for their next thread") \
 X(afterlife_calls,          "calls by threads whose heap had already ended") \
 X(out_of_memory,            "requests that failed") \
 X(trimmed_pages,            "free pages given back inside partly used slabs") \

@@ -249,6 +249,72 @@ const struct race borrow_race = {
     "borrow", "ended threads that call free make a heap each time", birth_setup, {borrow_0, birth_1}, birth_check, 3,
     NULL};
 
+/* ---- rest: a thread ends and its heap rests, while the purger looks and another thread is born, which allocates ---- */
+
+static struct heap *resting;
+
+static void rest_setup(void) {
+    kit_setup();
+    kit_lends = true;
+    resting = kit_heap[2];
+    hak_heap = &heap_afterlife; /* as above */
+    thread_leave(kit_heap[3]);
+    block[0] = kit_malloc(resting);
+    slab = kit_slab_of(block[0]);
+    kit_free(kit_heap[0], block[0]); /* waits in its outbox, then in the inbox */
+    outbox_flush(kit_heap[0]);
+    block[0] = kit_malloc(resting);
+    race_label(slab, sizeof *slab, "slab");
+    store_relaxed(&resting->pool.counters.n[COUNT_heaps_born], KIT_HEAPS);
+    store_relaxed(&load_relaxed(&hak_presence.page)->purger, PURGER_RUNS);
+    store_relaxed(&hak_presence.gathered, false);
+}
+static void rest_0(void) { thread_leave(resting); }
+static void rest_2(void) {
+    born = thread_enter();
+    got = kit_malloc(born);
+}
+static void rest_check(void) {
+    bool hits = kit_slab_of(got) == slab;
+    race_expect(born == resting || born == kit_heap[3]);
+    race_expect(load_relaxed(&born->in_use) && !load_relaxed(&born->rests));
+    kit_account(slab, 1 + hits);
+    race_saw(!hits ? 0 : born == resting ? 1 : 2);
+}
+const struct race rest_race = {"rest",     "two threads have one heap, or a block twice",
+                               rest_setup, {rest_0, thread_empty_resting, rest_2},
+                               rest_check, 3,
+                               NULL};
+
+/* ---- rest_end: a thread ends and its heap rests, while the purger looks for the last time, or before it parks ---- */
+
+static bool parks;
+
+/* As caches_hold_blocks, or as at the end of purger_work. */
+static void rest_end_1(void) {
+    parks = race_choose(2);
+    if (parks) {
+        presence_gathers_anew();
+        hold = heap_rests(resting);
+    } else {
+        presence_leave();
+        thread_empty_resting();
+    }
+}
+static void rest_end_check(void) {
+    bool rests = heap_rests(resting);
+    race_expect(!rests || (parks && (hold || load_relaxed(&hak_presence.gathered))));
+    kit_account(slab, 1);
+    race_saw(rests ? 1 + hold : 0);
+}
+const struct race rest_end_race = {"rest_end",
+                                   "what a thread leaves stays when nobody looks any more",
+                                   rest_setup,
+                                   {rest_0, rest_end_1},
+                                   rest_end_check,
+                                   3,
+                                   NULL};
+
 /* ---- forked: in a new child a thread is born, while the first one notices that this is a child ---- */
 
 static void forked_setup(void) {

@@ -58,6 +58,8 @@ X(mesh_next) \
 X(watched) \
 X(birth) \
 X(borrow) \
+X(rest) \
+X(rest_end) \
 X(forked) \
 X(fork_page) \
 X(several) \

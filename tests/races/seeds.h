@@ -82,6 +82,10 @@ X(born_watched,  no,      watched) \
 X(take_idle,     split,   birth) \
 X(put_idle,      late,    birth) \
 X(newest,        relaxed, birth) \
+X(rest_end,      no,      rest) \
+X(rest_look,     acquire, rest_end) \
+X(rest_gathered, yes,     rest_end) \
+X(rest_left,     no,      rest_end) \
 X(find_idle,     no,      borrow) \
 X(guard_shut,    late,    guard) \
 X(guard_publish, relaxed, guard) \

@@ -112,6 +112,14 @@ void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);
 }
+size_t inside_heaps_at_rest(void) {
+    size_t n = 0;
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
+        n += heap_rests(h);
+    return n;
+}
+int inside_has_purger(void) { return presence_has_purger(); }
+
 size_t inside_rings_overfull(void *heap) {
     const struct heap *h = heap;
     size_t overfull = 0;

@@ -93,6 +93,9 @@ uintptr_t inside_base(void);
 /* Writes the option's words as another process does when it sets the option. */
 int inside_option_write(const char *name, const char *value);
 
+/* heap.h, presence.h */
+size_t inside_heaps_at_rest(void);
+int inside_has_purger(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 void inside_block_set_live(void *p);   /* as a second thread saw it that frees it at the same moment as the first */

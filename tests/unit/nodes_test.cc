@@ -297,6 +297,23 @@ void inboxes_stay_with_their_node() {
     MUST(counter("refill_from_stale_inbox") == 0, "an inbox of node 0 served node 1");
 }
 
+/* A heap that rested has slabs of its last thread's node. */
+void heaps_rest_on_their_node() {
+    hak_free(hak_malloc(1)); /* two threads have a heap: once that has some size there is a purger */
+    do
+        on_node(0, [&] {
+            while (!inside_has_purger())
+                must_hold(hak_malloc(60 * kKiB), 0);
+            for (size_t size : {48, 700})
+                must_hold(hak_malloc(size), 0);
+        });
+    while (inside_heaps_at_rest() == 0);
+    on_node(1, [&] {
+        for (size_t size : {48, 700})
+            must_hold(hak_malloc(size), 1);
+    });
+}
+
 /* No block is refused while there is room for it on any node. */
 void the_last_blocks_are_anybodys() {
     constexpr size_t kTried[] = {700, 3000};
@@ -456,6 +473,7 @@ struct Case {
     {"window_runs", runs_stay_until_they_are_purged, {"HAKMEM_REGION_BYTES=0", "HAKMEM_PURGE=never"}},
     {"offers", slabs_without_owner_stay_with_their_node, {"HAKMEM_PURGER=0"}},
     {"inboxes", inboxes_stay_with_their_node, {"HAKMEM_PURGER=0"}},
+    {"rests", heaps_rest_on_their_node, {}},
     {"last_blocks", the_last_blocks_are_anybodys, {"HAKMEM_REGION_BYTES=256m"}},
     {"limit", a_limit_moves_memory, {"HAKMEM_PURGER=0"}},
     {"limit_locked", a_limit_with_locked_memory, {"HAKMEM_PURGER=0"}},

@@ -1,0 +1,189 @@
+/* Heaps that rest: a thread that ends leaves the slabs that serve its classes to the next thread. If it fails, a server
+ * with a thread for each request pays for each thread as for a program's start, or what ended threads left stays where
+ * nobody can use it.
+ *
+ * The purger may look at any moment, so each test makes threads until one has left its heap at rest. Nothing here
+ * depends on time: what should happen is waited for, and the test's time limit ends it if it never does. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
+
+namespace {
+
+constexpr size_t kLargest = 1024, kStep = 40;
+
+/* Forty calls, and blocks of all sizes that stay. */
+void live(std::vector<void *> *kept = nullptr) {
+    std::vector<void *> blocks;
+    for (size_t bytes = kStep; bytes <= kLargest; bytes += kStep)
+        blocks.push_back(memset(hak_malloc(bytes), 1, bytes));
+    for (void *block : blocks)
+        if (kept != nullptr)
+            kept->push_back(block);
+        else
+            hak_free(block);
+}
+
+class Rests : public testing::Test {
+  protected:
+    std::promise<void> end_;
+    std::thread sleeper_;
+
+    /* Another thread that has a heap, and some size: so there is a purger. */
+    void SetUp() override {
+        std::promise<void> there;
+        sleeper_ = std::thread([&] {
+            hak_free(hak_malloc(1));
+            there.set_value();
+            end_.get_future().wait();
+        });
+        there.get_future().wait();
+        void *large = hak_malloc(8 * kMiB);
+        while (!inside_has_purger())
+            hak_free(memset(hak_malloc(200 * kKiB), 1, 200 * kKiB));
+        hak_free(large);
+    }
+    void TearDown() override {
+        if (!sleeper_.joinable())
+            return;
+        end_.set_value();
+        sleeper_.join();
+    }
+
+    static std::vector<void *> rest() {
+        std::vector<void *> kept;
+        do
+            std::thread(live, kept.empty() ? &kept : nullptr).join();
+        while (inside_heaps_at_rest() == 0);
+        return kept;
+    }
+    static void free_all(const std::vector<void *> &blocks) {
+        for (void *block : blocks)
+            hak_free(block);
+    }
+};
+
+long misses() {
+    long all = 0;
+    for (const char *how : {"refill_from_slab", "refill_from_inbox", "refill_from_partial", "refill_from_let_go",
+                            "refill_from_stale_inbox", "refill_from_purged", "refill_by_carving"})
+        all += counter(how);
+    return all;
+}
+
+/* But for one miss: that malloc finds out that the thread has no heap. */
+TEST_F(Rests, TheNextThreadBeginsWithHits) {
+    free_all(rest());
+    long before;
+    do {
+        std::thread([] { live(); }).join();
+        before = misses();
+        std::thread([] { live(); }).join();
+    } while (misses() != before + 1);
+    EXPECT_GT(counter("heaps_rested"), 0);
+}
+
+TEST_F(Rests, ThePurgerEmptiesThem) {
+    auto kept = rest();
+    while (inside_heaps_at_rest() != 0)
+        usleep(1000);
+    free_all(kept);
+}
+
+TEST_F(Rests, NoneIsLeftWhenThePurgerEnds) {
+    auto kept = rest();
+    end_.set_value();
+    sleeper_.join();
+    while (inside_has_purger())
+        std::thread([] { usleep(1000); }).join(); /* without a heap */
+    while (inside_heaps_at_rest() != 0)
+        usleep(1000); /* it is at them still */
+    free_all(kept);
+}
+
+TEST_F(Rests, TrimEmptiesThem) {
+    auto kept = rest();
+    hak_trim();
+    EXPECT_EQ(inside_heaps_at_rest(), 0u);
+    free_all(kept);
+}
+
+TEST_F(Rests, AChildTrimsThemToo) {
+    auto kept = rest();
+    pid_t child = fork();
+    if (child == 0) {
+        hak_trim();
+        free_all(kept);
+        live();
+        _exit(inside_heaps_at_rest() == 0 ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    free_all(kept);
+}
+
+TEST_F(Rests, WhoeverIsRefusedMemoryGetsTheirs) {
+    auto kept = rest();
+    hak_option_set("HARD_LIMIT", "64m");
+    std::vector<void *> all;
+    for (void *block; (block = hak_malloc(kLargest)) != nullptr;)
+        all.push_back(block);
+    EXPECT_EQ(inside_heaps_at_rest(), 0u);
+    free_all(all);
+    hak_option_set("HARD_LIMIT", "0");
+    free_all(kept);
+}
+
+/* The arena takes the heap, and must not hand out what it has. */
+TEST_F(Rests, AnArenaGetsNothingOfThem) {
+    for (int i = 0; i < 20; i++) {
+        auto kept = rest();
+        hak_arena *arena = hak_arena_new(nullptr);
+        for (size_t bytes = kStep; bytes <= kLargest; bytes += kStep)
+            EXPECT_EQ(hak_arena_of(hak_arena_malloc(arena, bytes)), arena) << bytes;
+        hak_arena_destroy(arena);
+        free_all(kept);
+    }
+}
+
+TEST_F(Rests, AboveTheBoundTheyAreEmptied) {
+    auto kept = rest();
+    free_all(kept);
+    hak_option_set("PURGE", "eager"); /* nothing may be EMPTY */
+    hak_trim();
+    std::thread([] { live(); }).join();
+    EXPECT_EQ(inside_heaps_at_rest(), 0u);
+    hak_option_set("PURGE", "auto");
+}
+
+/* Who frees a block that the heap's last thread has freed did not free it before. */
+using RestsDeathTest = Rests;
+TEST_F(RestsDeathTest, NobodyIsBlamedForTheLastThreadsFree) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); /* a child of fork has no purger */
+    auto twice = [] {
+        rest();
+        void *block = nullptr;
+        std::thread([&] {
+            for (unsigned i = 0; i < 16 * kMiB / kLargest; i++) /* the last slab is the first one in its slot */
+                block = hak_malloc(kLargest);
+            hak_free(block);
+        }).join();
+        std::thread([&] {
+            hak_free(hak_malloc(48)); /* has the heap */
+            hak_free(block);
+        }).join();
+    };
+    EXPECT_DEATH(twice(), "hakmem: double free of 0x[0-9a-f]+ \\(1024-byte block\\)\n");
+}
+
+} // namespace
