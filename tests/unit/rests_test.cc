@@ -166,6 +166,8 @@ TEST_F(Rests, AboveTheBoundTheyAreEmptied) {
     hak_option_set("PURGE", "auto");
 }
 
+size_t block_number(const void *block) { return reinterpret_cast<uintptr_t>(block) % inside_slot_bytes / kLargest; }
+
 /* Who frees a block that the heap's last thread has freed did not free it before. */
 using RestsDeathTest = Rests;
 TEST_F(RestsDeathTest, NobodyIsBlamedForTheLastThreadsFree) {
@@ -174,7 +176,8 @@ TEST_F(RestsDeathTest, NobodyIsBlamedForTheLastThreadsFree) {
         rest();
         void *block = nullptr;
         std::thread([&] {
-            for (unsigned i = 0; i < 16 * kMiB / kLargest; i++) /* the last slab is the first one in its slot */
+            /* The last slab is the first one in its slot, and half of it stays in use, whoever has it. */
+            for (size_t bytes = 0; bytes < 16 * kMiB || block_number(block) != 32; bytes += kLargest)
                 block = hak_malloc(kLargest);
             hak_free(block);
         }).join();
