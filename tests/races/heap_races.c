@@ -249,7 +249,8 @@ const struct race borrow_race = {
     "borrow", "ended threads that call free make a heap each time", birth_setup, {borrow_0, birth_1}, birth_check, 3,
     NULL};
 
-/* ---- rest: a thread ends and its heap rests, while the purger looks and another thread is born, which allocates ---- */
+/* ---- rest: a thread ends and its heap rests, while the purger looks and another thread is born, which allocates
+ * ---- */
 
 static struct heap *resting;
 
