@@ -273,6 +273,13 @@ void overflow_of_a_shrunk_block(size_t size) {
     S.free(block);
 }
 
+/* One byte in each word of what lies behind a block that is zero there as long as nobody writes to it. */
+template <unsigned word> void overflow_of_an_unused_block(size_t size) {
+    char *block = static_cast<char *>(hidden(S.calloc(1, size)));
+    block[size + 8 * word] = 1;
+    S.free(block);
+}
+
 std::vector<Misuse> frees_and_writes() {
     std::vector<size_t> written_by_zeroes{8, 48, 1000};
     if (getenv("HAKMEM_SECURE") != nullptr)
@@ -297,6 +304,8 @@ std::vector<Misuse> frees_and_writes() {
         {"overflow_then_realloc", overflow_then_realloc, kOver, {100000, 700001, 3000000}},
         {"overflow_of_a_grown_block", overflow_of_a_grown_block, kOver, {100000, 700001, 3000000}},
         {"overflow_of_a_shrunk_block", overflow_of_a_shrunk_block, kOver, {300000, 900001, 3000000, 7340044}},
+        {"overflow_of_an_unused_block_1", overflow_of_an_unused_block<1>, kOver, {3000000}},
+        {"overflow_of_an_unused_block_2", overflow_of_an_unused_block<2>, kOver, {3000000}},
         {"double_free_after_a_small_write", double_free_after_a_small_write, kDouble, {8, 48, 1000}},
     };
 }

@@ -396,6 +396,12 @@ char *inside_fence(unsigned number) {
     return (char *)r.begin + (number % 2 == 0 ? (ptrdiff_t)-1 : (ptrdiff_t)round_up(r.bytes, os_page_bytes()));
 }
 
+int inside_region_cut_after(uint32_t process, size_t bytes) {
+    store_relaxed(&hak_region_use.cutting, process);
+    region_cut(bytes);
+    return region_was_cut() && load_relaxed(&hak_region_use.cutting) == 0;
+}
+
 size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
 size_t inside_pool_resident_slots(void) { return account_resident_slots(); }
 int inside_limits_near(void) { return limits_near(); }

@@ -222,6 +222,10 @@ unsigned inside_node_of_slot(size_t slot);
 unsigned inside_node_of_block(const void *block);
 unsigned inside_nodes_read(const char *root, uint8_t *of_processor);
 
+/* region.h: as if this process had been forked while a thread of its parent, `process`, gave back reserved addresses.
+ * Then gives them back for a limit of so many bytes. False: they are still reserved, or somebody is still at it. */
+int inside_region_cut_after(uint32_t process, size_t bytes);
+
 /* region.h: the bytes just outside the heap and its tables, on both sides. No page there is writable. */
 enum { INSIDE_FENCES = 6 };
 char *inside_fence(unsigned number);

@@ -508,6 +508,11 @@ TEST(Topology, OneNodeHasNoOthers) {
     EXPECT_EQ(heap_stats_text().find("\"nodes\""), std::string::npos);
 }
 
+TEST(Topology, OffIsOneNode) {
+    Outcome outcome = run_self({"--nodes"}, {"HAKMEM_NUMA=off"});
+    EXPECT_EQ(outcome.out, "1\n") << outcome.describe();
+}
+
 TEST(Topology, IsWhatTheKernelsFilesSay) {
     char name[] = "/tmp/hakmem-tree-XXXXXX";
     std::string root = mkdtemp(name);
@@ -545,6 +550,11 @@ int main(int argc, char **argv) {
             a.run();
             _exit(0);
         }
+    if (argc == 2 && strcmp(argv[1], "--nodes") == 0) {
+        hak_free(hak_malloc(1));
+        printf("%u\n", inside_nodes());
+        return 0;
+    }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

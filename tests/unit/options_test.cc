@@ -405,6 +405,14 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "5\n") << outcome.describe();
 }
 
+TEST(Options, CompiledInOptionsAreReportedAsOthersAre) {
+    Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAK_TEST_COMPILED_IN=NOISE=1 PURGE, PURGE=eager"});
+    EXPECT_EQ(outcome.out, "eager\n") << outcome.describe();
+    EXPECT_EQ(outcome.err.rfind("hakmem: NOISE=1: no such option", 0), 0u) << outcome.describe();
+    EXPECT_NE(outcome.err.find("\nhakmem: PURGE=: expected "), std::string::npos) << outcome.describe();
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.describe();
+}
+
 /* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
 TEST(OptionsDeathTest, StartOptionsAreReadOnly) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -431,6 +439,23 @@ TEST(Region, ItsPlaceTellsNothingOfTheKey) {
     EXPECT_NE((inside_base() ^ inside_key()) & kRandomBits, 0u) << std::hex << inside_base();
 }
 
+/* A thread of the parent may have been at it when the process was forked. If it fails, a program that sets itself a
+ * limit after a fork waits for that thread for seconds, and is then refused memory that it may have. */
+TEST(Region, AChildEndsWhatItsParentBeganToGiveBack) {
+    hak_free(hak_malloc(100));
+    pid_t child = fork();
+    if (child == 0) {
+        bool done = inside_region_cut_after(static_cast<uint32_t>(getppid()), kGiB) != 0;
+        char *block = static_cast<char *>(hak_malloc(64 * kMiB));
+        if (block != nullptr)
+            memset(block, 1, 64 * kMiB);
+        _exit(!done ? 1 : block == nullptr ? 2 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+}
+
 /* If it fails, a program that writes far beyond a block silently changes what HAKMEM knows about blocks. */
 TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -446,6 +471,14 @@ TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
 extern "C" {
 extern const char *hak_options;
 const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,LARGE_RING_BLOCKS=5";
+/* Before everything else: whatever this variable says was compiled in instead. */
+static void compile_in(int, char **, char **environment) {
+    for (const char variable[] = "HAK_TEST_COMPILED_IN="; *environment != nullptr; environment++)
+        if (strncmp(*environment, variable, sizeof variable - 1) == 0)
+            hak_options = *environment + sizeof variable - 1;
+}
+__attribute__((section(".preinit_array"), used)) static void (*const compile_in_first)(int, char **,
+                                                                                       char **) = compile_in;
 }
 
 int main(int argc, char **argv) {

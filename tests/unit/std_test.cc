@@ -228,6 +228,8 @@ TEST(Mallopt, AnswersLikeGlibc) {
                             {M_MXFAST, 0},
                             {M_MXFAST, 1 << 20},
                             {M_MXFAST, -1},
+                            {M_MXFAST, 160},
+                            {M_MXFAST, 161},
                             {M_TRIM_THRESHOLD, 1 << 17},
                             {M_TRIM_THRESHOLD, 0},
                             {M_TOP_PAD, 4096},
