@@ -26,7 +26,7 @@ size_t os_write(int fd, const char *text, size_t bytes) {
 
 static int open_file(const char *path, int flags) {
     int saved = errno;
-    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L, 0L);
+    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L);
     errno = saved;
     return fd;
 }
@@ -58,7 +58,7 @@ static bool is_of_system(const char *path) {
 
 static bool stat_at(int fd, const char *path, int flags, struct stat *s) {
     int saved = errno;
-    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)s, (long)flags, 0L) == 0;
+    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)s, (long)flags) == 0;
     errno = saved;
     return known;
 }
@@ -119,7 +119,7 @@ int os_open_file(const char *path) {
 
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place) {
     int saved = errno;
-    long n = syscall(SYS_pread64, (long)fd, (long)buffer, (long)bytes, (long)place, 0L);
+    long n = syscall(SYS_pread64, (long)fd, (long)buffer, (long)bytes, (long)place);
     errno = saved;
     return n > 0 ? (size_t)n : 0;
 }

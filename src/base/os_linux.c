@@ -166,7 +166,7 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     int saved = errno;
     bool ends = ms != OS_WITHOUT_END;
-    syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L, 0L);
+    syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L);
     errno = saved;
 }
 void os_wake(_Atomic uint32_t *word) { os_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
@@ -252,7 +252,7 @@ uint64_t os_random(enum os_random which) {
 
 static void find_program(void) {
     long room = (long)sizeof program_path;
-    long length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)program_path, room, 0L);
+    long length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)program_path, room);
     program_path[length > 0 && length < room ? length : 0] = '\0';
 }
 const char *os_program(void) { return program_path[0] != '\0' ? program_path : (const char *)getauxval(AT_EXECFN); }

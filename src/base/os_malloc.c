@@ -11,7 +11,7 @@ extern void libc_free(void *block) __asm__("__libc_free") HAK_WEAK;
 
 /* Functions of libc's that this library defines under the same name, and that libc has under no other. */
 static struct {
-    _Atomic(size_t (*)(void *)) usable_size; /* NULL: not looked up yet. Threads that do so together store the same */
+    _Atomic(size_t (*)(void *)) usable_size; /* NULL: not found. As os_state (os_linux.c) */
     _Atomic(int (*)(size_t pad)) trim;
 } libc_found;
 
@@ -29,8 +29,6 @@ void os_malloc_start(void) {
 }
 
 static size_t usable_size_of(void *block) {
-    if (load_relaxed(&libc_found.usable_size) == NULL)
-        os_malloc_start();
     size_t (*usable_size)(void *) = load_relaxed(&libc_found.usable_size);
     return usable_size != NULL ? usable_size(block) : 0;
 }
@@ -39,8 +37,6 @@ const struct os_malloc_calls os_malloc_calls = {libc_malloc,   libc_calloc, libc
                                                 libc_memalign, libc_free,   usable_size_of};
 
 int os_malloc_trim(size_t pad) {
-    if (load_relaxed(&libc_found.trim) == NULL)
-        os_malloc_start();
     int (*trim)(size_t) = load_relaxed(&libc_found.trim);
     return trim != NULL ? trim(pad) : 0;
 }

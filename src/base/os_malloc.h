@@ -16,6 +16,6 @@ struct os_malloc_calls { /* they set errno */
 extern HAK_HIDDEN const struct os_malloc_calls os_malloc_calls;
 /* Is there one? Nothing here may be called but then. */
 bool os_malloc_exists(void);
-/* Looks up what it takes the dynamic linker's lock to find: at the library's start, or else when it is first called. */
+/* At the library's start: looks up what it takes the dynamic linker's lock to find. */
 void os_malloc_start(void);
 int os_malloc_trim(size_t pad);

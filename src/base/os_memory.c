@@ -172,7 +172,7 @@ static bool can_read(uintptr_t address) {
     enum { UNLIKELY = 0x2e6a91c5 };
     static const struct timespec none = {0, 0};
     int saved = errno;
-    syscall(SYS_futex, address & ~(uintptr_t)3, (long)FUTEX_WAIT_PRIVATE, (long)UNLIKELY, &none, 0L, 0L);
+    syscall(SYS_futex, address & ~(uintptr_t)3, (long)FUTEX_WAIT_PRIVATE, (long)UNLIKELY, &none);
     bool readable = errno != EFAULT;
     errno = saved;
     return readable;

@@ -47,6 +47,14 @@ TEST(Kinds, WhatANewKindHoldsBackIsReleased) {
     EXPECT_FALSE(toy_has_kept_a_block());
 }
 
+/* A large block has one record, and the further slots belong to it, but not the one behind. */
+TEST(KindsDeathTest, APointerBehindALargeBlockIsInNone) {
+    auto *p = static_cast<char *>(hak_malloc(4 * inside_slot_bytes));
+    EXPECT_DEATH(hak_free(p + 3 * inside_slot_bytes), "\\(inside a 262144-byte block\\)");
+    EXPECT_DEATH(hak_free(p + 4 * inside_slot_bytes), "\\(not a block: the heap has nothing there\\)");
+    hak_free(p);
+}
+
 TEST(KindsDeathTest, ErrorsAreReportedByTheKind) {
     auto *p = static_cast<char *>(toy_malloc(100));
     EXPECT_DEATH(hak_free(p + 64), "hakmem: invalid free of 0x[0-9a-f]+ \\(inside a 65536-byte block\\)");

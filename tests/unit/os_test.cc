@@ -1,0 +1,224 @@
+/* What os.h asks of the kernel, word for word: this program's own syscall() notes it, and may answer in the kernel's
+ * place. If it fails, HAKMEM waits for another time than it means, changes errno, which free must not, or leaves files
+ * half written. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "../support.h"
+
+extern "C" { /* os.h, whose types C++ does not have */
+void os_wait(std::atomic<uint32_t> *word, uint32_t value, unsigned ms);
+void os_wake(std::atomic<uint32_t> *word);
+bool os_places_memory(void);
+size_t os_write(int fd, const char *text, size_t bytes);
+size_t os_read_file(const char *path, char *buffer, size_t bytes);
+size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
+int os_open_input(const char *path);
+int os_open_file(const char *path);
+int os_open_output(const char *path);
+bool os_is_device(const char *path);
+uint64_t os_written(int fd);
+void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
+}
+
+namespace {
+
+struct Call {
+    long number, words[6];
+};
+using Answers = std::function<long(const Call &)>;
+Answers answers; /* those of the kernel, if there are none */
+
+long kernel(const Call &c) {
+    static auto *real = reinterpret_cast<long (*)(long, ...)>(dlsym(RTLD_NEXT, "syscall"));
+    return real(c.number, c.words[0], c.words[1], c.words[2], c.words[3], c.words[4], c.words[5]);
+}
+
+/* While it lives, it answers; it notes what was asked. */
+class Kernel {
+  public:
+    explicit Kernel(const Answers &says = kernel) {
+        answers = [this, says](const Call &c) {
+            calls.push_back(c);
+            return says(c);
+        };
+    }
+    ~Kernel() { answers = nullptr; }
+    std::vector<Call> calls;
+};
+long refuses(const Call &) {
+    errno = EIO;
+    return -1;
+}
+
+} // namespace
+
+/* Stands in for libc's. */
+extern "C" long syscall(long number, ...) noexcept {
+    Call c = {number, {}};
+    va_list words;
+    va_start(words, number);
+    for (long &word : c.words)
+        word = va_arg(words, long);
+    va_end(words);
+    return answers ? answers(c) : kernel(c);
+}
+
+namespace {
+
+class File {
+  public:
+    File() { close(mkstemp(path_)); }
+    ~File() { unlink(path_); }
+    const char *path() const { return path_; }
+
+  private:
+    char path_[32] = "/tmp/hakmem-os-XXXXXX";
+};
+
+/* ---- waiting ---- */
+
+TEST(OsWait, ForAsLongAsItSays) {
+    std::atomic<uint32_t> word{7};
+    struct timespec time = {};
+    Kernel noted([&](const Call &c) {
+        EXPECT_EQ(c.number, SYS_futex);
+        EXPECT_EQ(c.words[0], reinterpret_cast<long>(&word));
+        EXPECT_EQ(c.words[2], 7);
+        if (c.words[3] != 0)
+            time = *reinterpret_cast<struct timespec *>(c.words[3]);
+        errno = ETIMEDOUT;
+        return -1l;
+    });
+    for (unsigned ms : {1u, 999u, 1000u, 1999u, 60001u}) {
+        errno = EDOM;
+        os_wait(&word, 7, ms);
+        EXPECT_EQ(errno, EDOM);
+        EXPECT_EQ(time.tv_sec, ms / 1000) << ms;
+        EXPECT_EQ(time.tv_nsec, ms % 1000 * 1000000) << ms;
+    }
+    os_wait(&word, 7, UINT32_MAX);
+    EXPECT_EQ(noted.calls.back().words[3], 0) << "without end";
+}
+
+TEST(OsWait, WakesAll) {
+    std::atomic<uint32_t> word{0};
+    Kernel noted(refuses);
+    errno = EDOM;
+    os_wake(&word);
+    EXPECT_EQ(errno, EDOM);
+    EXPECT_EQ(noted.calls.at(0).words[2], INT_MAX);
+}
+
+/* ---- where memory lies ---- */
+
+/* Policies as in the kernel's headers: 0 is the default, 4 is local. Any word of the call that is not what it must be
+ * would be refused. */
+TEST(OsPolicy, IsAskedForAsTheKernelExpects) {
+    for (int policy : {0, 1, 2, 3, 4}) {
+        Kernel says([&](const Call &c) {
+            if (c.number == SYS_prctl)
+                return 0l;
+            EXPECT_EQ(c.number, SYS_get_mempolicy);
+            for (int word : {1, 2, 3, 4})
+                EXPECT_EQ(c.words[word], 0) << word;
+            memcpy(reinterpret_cast<void *>(c.words[0]), &policy, sizeof policy);
+            return 0l;
+        });
+        EXPECT_EQ(os_places_memory(), policy != 0 && policy != 4) << policy;
+    }
+    Kernel filters([](const Call &c) { return c.number == SYS_prctl ? 2l : 0l; });
+    EXPECT_FALSE(os_places_memory());
+    EXPECT_EQ(filters.calls.size(), 1u) << "a filter may end the program at the next call";
+}
+
+/* ---- files ---- */
+
+TEST(OsFiles, WhatIsRefusedKeepsErrno) {
+    File file;
+    char buffer[8];
+    int fd = open(file.path(), O_RDWR);
+    Kernel noted(refuses);
+    errno = EDOM;
+    EXPECT_EQ(os_write(fd, "text", 4), 0u);
+    EXPECT_EQ(errno, EDOM);
+    EXPECT_EQ(os_read_at(fd, buffer, sizeof buffer, 0), 0u);
+    EXPECT_EQ(errno, EDOM);
+    EXPECT_EQ(os_read_file(file.path(), buffer, sizeof buffer), 0u);
+    EXPECT_EQ(errno, EDOM);
+    EXPECT_EQ(os_open_input(file.path()), -1);
+    EXPECT_EQ(os_open_file(file.path()), -1);
+    EXPECT_EQ(os_open_output(file.path()), -1);
+    EXPECT_FALSE(os_is_device(file.path()));
+    EXPECT_EQ(os_written(fd), 0u);
+    os_copy_file(fd, file.path(), buffer, sizeof buffer);
+    EXPECT_EQ(errno, EDOM);
+    answers = [&](const Call &c) { return c.number == SYS_read ? refuses(c) : kernel(c); };
+    EXPECT_EQ(os_read_file(file.path(), buffer, sizeof buffer), 0u) << "opened, but not to be read";
+    EXPECT_EQ(errno, EDOM);
+    close(fd);
+}
+
+TEST(OsFiles, InterruptedAndPartialWritesGoOn) {
+    std::string got;
+    int turn = 0;
+    Kernel says([&](const Call &c) {
+        EXPECT_EQ(c.number, SYS_write);
+        if (turn++ % 2 == 0) {
+            errno = EINTR;
+            return -1l;
+        }
+        got.append(reinterpret_cast<const char *>(c.words[1]), std::min(c.words[2], 3l));
+        return std::min(c.words[2], 3l);
+    });
+    EXPECT_EQ(os_write(1, "abcdefgh", 8), 8u);
+    EXPECT_EQ(got, "abcdefgh");
+}
+
+TEST(OsFiles, AnInterruptedReadGoesOn) {
+    File file;
+    write_file(file.path(), "0123456789");
+    char buffer[5];
+    int interruptions = 2;
+    Kernel says([&](const Call &c) {
+        if (c.number != SYS_read || interruptions-- <= 0)
+            return kernel(c);
+        errno = EINTR;
+        return -1l;
+    });
+    EXPECT_EQ(os_read_file(file.path(), buffer, sizeof buffer), 4u) << "room for the end";
+    EXPECT_STREQ(buffer, "0123");
+    int fd = os_open_file(file.path());
+    EXPECT_EQ(os_read_at(fd, buffer, 3, 4), 3u);
+    EXPECT_EQ(memcmp(buffer, "456", 3), 0);
+    EXPECT_EQ(os_read_at(fd, buffer, 5, 8), 2u);
+    EXPECT_EQ(os_read_at(fd, buffer, 5, 10), 0u);
+    close(fd);
+}
+
+TEST(OsFiles, AFileIsCopiedWhateverTheBuffer) {
+    File from, to;
+    write_file(from.path(), "0123456789");
+    int fd = os_open_output(to.path());
+    char buffer[3];
+    os_copy_file(fd, from.path(), buffer, sizeof buffer);
+    EXPECT_EQ(os_written(fd), 10u);
+    close(fd);
+    EXPECT_EQ(os_read_file(to.path(), buffer, sizeof buffer), 2u);
+}
+
+} // namespace
