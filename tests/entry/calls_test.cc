@@ -2,6 +2,7 @@
  * does nothing without, and whether each that drops pages passes the name that libc has for it. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/user.h>
@@ -76,6 +77,19 @@ TEST(MemoryCalls, AreFew) {
         printf("figure: memory_calls_of_random_mixed_%s_most %d\n", run[1], more);
         EXPECT_LE(more, kOfTheLibrary) << run[1];
     }
+}
+
+/* Where Yama forbids it, a process must say that others of the same user may read it. */
+TEST(ReadersCalls, AreAllowedOnRequestAlone) {
+    auto allows = [](const Call &info) {
+        return info.entry.nr == SYS_prctl && info.entry.args[0] == PR_SET_PTRACER &&
+               info.entry.args[1] == PR_SET_PTRACER_ANY;
+    };
+    setenv("LD_PRELOAD", HAK_TEST_LIBRARY, 1);
+    EXPECT_EQ(calls_of({HAK_TEST_EMPTY}, allows), 0);
+    setenv("HAKMEM_INSPECT", "1", 1);
+    EXPECT_EQ(calls_of({HAK_TEST_EMPTY}, allows), 1);
+    unsetenv("HAKMEM_INSPECT");
 }
 
 /* Calls that drop pages and that tests/entry/hooks.c, which passes its count on by `err`, did not see. */

@@ -349,6 +349,26 @@ TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
         hak_free(block);
 }
 
+/* A thread answers once: what it is asked later, about something else, must not cost it its caches. */
+TEST(AskedOnce, IsAnsweredOnce) {
+    constexpr size_t kBytes = 32 * kKiB, kPage = 4096;
+    if (sysconf(_SC_PAGESIZE) != kPage)
+        GTEST_SKIP() << "two blocks may share a page";
+    inside_ask_for_purge();
+    hak_free(hak_malloc(3 * kMiB));
+    std::vector<char *> pages, blocks;
+    for (int i = 0; i < 8; i++) {
+        blocks.push_back(static_cast<char *>(hak_malloc(kBytes)));
+        memset(blocks.back(), 1, kBytes);
+        pages.push_back(reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(blocks[i]) / kPage * kPage + kPage));
+    }
+    for (char *block : blocks)
+        hak_free(block);
+    inside_ask();
+    hak_free(hak_malloc(3 * kMiB));
+    EXPECT_TRUE(all_resident(pages)) << "it gives back again what it was asked for once";
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, Asked, testing::Values(48, 2000, 20 * kKiB, 64 * kKiB, 200 * kKiB, kMiB, 3 * kMiB));
 
 } // namespace

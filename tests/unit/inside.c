@@ -396,6 +396,7 @@ char *inside_fence(unsigned number) {
     return (char *)r.begin + (number % 2 == 0 ? (ptrdiff_t)-1 : (ptrdiff_t)round_up(r.bytes, os_page_bytes()));
 }
 
+int inside_region_is_scarce(void) { return region_is_scarce(); }
 int inside_region_cut_after(uint32_t process, size_t bytes) {
     store_relaxed(&hak_region_use.cutting, process);
     region_cut(bytes);

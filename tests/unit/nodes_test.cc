@@ -152,6 +152,15 @@ void cached_superslabs_stay_until_they_are_purged() {
     MUST(inside_node_of_slot(last) == 0 && all.count(last) == 0, "node 0 has no SuperSlab left");
 }
 
+void what_only_another_node_caches_is_purged() {
+    Client c;
+    go_to(1);
+    c.give(c.take_many(2 * kPerSuperSlab));
+    MUST(inside_pool_cached() == 2, "%zu SuperSlabs are cached", inside_pool_cached());
+    c.purge();
+    MUST(inside_pool_cached() == 0, "%zu SuperSlabs are cached", inside_pool_cached());
+}
+
 void runs_stay_until_they_are_purged() {
     Client c;
     go_to(0);
@@ -465,6 +474,7 @@ struct Case {
     {"empty", empty_slots_stay_with_their_node, {"HAKMEM_PURGE=never"}},
     {"unused", unused_slots_stay_with_their_node, {"HAKMEM_PURGE=never"}},
     {"cached", cached_superslabs_stay_until_they_are_purged, {"HAKMEM_PURGE=never"}},
+    {"cached_elsewhere", what_only_another_node_caches_is_purged, {"HAKMEM_PURGE=never"}},
     {"runs", runs_stay_until_they_are_purged, {"HAKMEM_PURGE=never"}},
     {"moves", a_thread_that_moves_takes_from_where_it_is, {"HAKMEM_PURGE=never"}},
     {"last", the_last_memory_is_anybodys, {"HAKMEM_REGION_BYTES=256m"}},

@@ -1,0 +1,156 @@
+/* Where a heap's slots and slabs lie and when they go back, in processes of their own, whose first slot is the region's.
+ * If it fails, memory that is free stays where nobody finds it, or is another's. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <vector>
+
+#include <hakmem.h>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
+
+namespace {
+
+constexpr size_t kSlot = 64 * kKiB, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS;
+
+#define MUST(condition, ...)                                                                                           \
+    do                                                                                                                 \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "line %d: ", __LINE__);                                                                    \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    while (0)
+
+size_t slot_of(const void *block) {
+    return static_cast<size_t>(static_cast<const char *>(block) - inside_slot_address(0)) / kSlot;
+}
+
+std::vector<char *> blocks_of(size_t count, size_t bytes) {
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < count; i++) {
+        blocks.push_back(static_cast<char *>(hak_malloc(bytes)));
+        memset(blocks.back(), 1, bytes);
+    }
+    return blocks;
+}
+
+size_t resident_pages(char *begin, size_t bytes) {
+    unsigned char pages[64];
+    size_t page = static_cast<size_t>(getpagesize()), n = 0;
+    MUST(mincore(begin, bytes, pages) == 0, "mincore");
+    for (size_t i = 0; i < bytes / page; i++)
+        n += pages[i] & 1;
+    return n;
+}
+
+void the_first_slot_is_trimmed() {
+    auto blocks = blocks_of(200, 1000); /* the last slab is the current one, and stays */
+    MUST(slot_of(blocks.front()) == 0, "slot %zu", slot_of(blocks.front()));
+    for (size_t i = 1; i < blocks.size(); i++)
+        hak_free(blocks[i]);
+    hak_trim();
+    size_t left = resident_pages(inside_slot_address(0), kSlot) * static_cast<size_t>(getpagesize());
+    MUST(left <= kSlot / 4, "%zu bytes of a slot with one block of 1,000 stay", left);
+}
+
+void an_empty_slab_goes_back() {
+    for (void *block : blocks_of(60, 1000))
+        hak_free(block);
+    MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
+}
+
+/* Most heaps have 64 SuperSlabs at most, and a search looks at those first. Behind the last of them it goes on. */
+void searches_go_on_behind_the_64th_superslab() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t i = 0; i < 66 * kPerSuperSlab; i++)
+        MUST(inside_pool_take(client, 1, 1, 1, &zero) == i, "not slot %zu", i);
+    size_t two = 63 * kPerSuperSlab + 7, three = 64 * kPerSuperSlab + 9;
+    for (size_t slot : {three, three + 1, three + 2, two, two + 1})
+        inside_pool_give(client, slot, 1, 1);
+    size_t got = inside_pool_take(client, 3, 1, 1, &zero);
+    MUST(got == three, "slot %zu, not %zu, where three are free", got, three);
+}
+
+/* Where nothing is reserved, another mapping may lie where the next SuperSlab would. It is left out, and no other. */
+void a_mapping_in_the_way_is_left_out() {
+    auto blocks = blocks_of(30, 200 * kKiB);
+    size_t taken = inside_pool_count().superslabs, active = inside_pool_count().active_slots;
+    char *next = inside_slot_address(taken * kPerSuperSlab);
+    MUST(mmap(next, kSlot, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == next, "is taken");
+    for (size_t i = 0; i < 30; i++)
+        blocks.push_back(blocks_of(1, 200 * kKiB)[0]);
+    for (char *block : blocks)
+        MUST(slot_of(block) / kPerSuperSlab != taken, "a block lies there");
+    MUST(inside_pool_count().active_slots == 2 * active, "%zu slots are in use, %zu were",
+         inside_pool_count().active_slots, active);
+    munmap(next, kSlot);
+}
+
+void limit_addresses(long bytes) {
+    struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+    setrlimit(RLIMIT_AS, &limit);
+}
+/* From a part of the limit on blocks are packed. If it fails, they are only once the system has refused memory. */
+void memory_is_scarce_from_a_part_of_the_limit() {
+    size_t bytes = 0;
+    while (!inside_region_is_scarce() && bytes < kGiB / 2)
+        bytes += blocks_of(1, 200 * kKiB).size() * 200 * kKiB;
+    MUST(bytes < kGiB / 4, "%zu bytes of %zu", bytes, kGiB);
+}
+
+void an_arena_finds_room_in_the_first_superslab() {
+    hak_arena *arena = hak_arena_new(nullptr);
+    for (int i = 0; i < 8; i++) {
+        size_t slot = slot_of(hak_arena_malloc(arena, 200 * kKiB));
+        MUST(slot < kPerSuperSlab, "block %d lies at slot %zu", i, slot);
+    }
+}
+
+struct Case {
+    const char *name;
+    void (*run)();
+    std::vector<std::string> environment;
+    long address_bytes; /* that the process may have; 0: as many as there are */
+} const kCases[] = {
+    {"first", the_first_slot_is_trimmed, {}, 0},
+    {"empty", an_empty_slab_goes_back, {}, 0},
+    {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
+    {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
+    {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
+    {"arena", an_arena_finds_room_in_the_first_superslab, {}, 0},
+};
+
+class Slabs : public testing::TestWithParam<Case> {};
+TEST_P(Slabs, LieAndGo) {
+    const Case &of = GetParam();
+    if (kShorter > 1 && (!of.environment.empty() || of.address_bytes != 0))
+        GTEST_SKIP() << "a sanitizer's memory is where the window would be, and more than a limit allows";
+    Outcome outcome = run_self({"--case", of.name}, of.environment, of.address_bytes != 0 ? limit_addresses : nullptr,
+                               of.address_bytes);
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+INSTANTIATE_TEST_SUITE_P(All, Slabs, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case> &of) { return of.param.name; });
+
+} // namespace
+
+extern const char *hak_options;
+const char *hak_options = "PURGER=0,HUGE_PAGES=never";
+
+int main(int argc, char **argv) {
+    for (const Case &a : kCases)
+        if (argc == 3 && strcmp(argv[1], "--case") == 0 && strcmp(argv[2], a.name) == 0) {
+            a.run();
+            _exit(0);
+        }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
