@@ -102,9 +102,11 @@ HAK_API int mallopt(int parameter, int value) {
     struct text t = {text, sizeof text - 1, 0, -1};
     switch (parameter) {
     case M_TRIM_THRESHOLD:
-        text_number(&t, value >= 0 ? (uint64_t)value : 0);
+        if (value < 0)
+            return option_set("PURGE", "never") == 0;
+        text_number(&t, (uint64_t)value);
         text[t.length] = '\0';
-        return option_set(value >= 0 ? "RETAIN_BYTES" : "PURGE", value >= 0 ? text : "never") == 0;
+        return option_set("RETAIN_BYTES", text) == 0;
     case M_MXFAST: return value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4;
     default: return 1; /* accepted, as glibc accepts parameters that it does not know */
     }

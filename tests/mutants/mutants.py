@@ -243,7 +243,6 @@ def equivalents():
 Test = collections.namedtuple("Test", "name command environment labels passes fails inverted")
 OPTIONS = ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++", "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=ON",
            "-DHAKMEM_WERROR=OFF", "-DCMAKE_C_FLAGS=-w -Wno-int-conversion", "-DCMAKE_CXX_FLAGS=-w"]
-MOST_OBJECTS = 6
 PLANTED = re.compile(r"races_\w+_(finds_\w+|seeds)$")  # tests of the model checker, not of the sources
 MARK, UNCHANGED, RECORD = b"which mutant:", -1, -2
 # The words that say which mutant a program is. What a mutant's place was reached goes to a file, where processes and
@@ -299,6 +298,7 @@ class Build:
         self.sources = sources
         self.source, self.folder, self.reached = TREES / "tree", TREES / "build", TREES / "reached"
         self.words = {}  # of each program: where they are
+        self.unchanged, self.single = {}, ()  # objects of the sources as they are; the change that is compiled last
 
     def write(self, name, text):
         path = self.source / name
@@ -377,30 +377,37 @@ class Build:
                            properties.get("FAIL_REGULAR_EXPRESSION", []), properties.get("WILL_FAIL", False))
 
     def is_same_code(self, change):
-        """Whether the change makes no difference to the objects of the library that have code of it, compiled as they
-        are shipped. Of a header's there are too many: if some are the same, it counts as a mutant."""
-        text, compiles = self.sources[change.file], {}
-        function = re.findall(r"(\w+)\([^;{}]*\) \{", text[:change.begin])[-1]
+        """Whether the change makes no difference to the library's objects, compiled as they are shipped: to its file's,
+        or, if that is a header, to any. Those that name its function come first, as most likely to differ."""
+        function, compiles = re.findall(r"(\w+)\([^;{}]*\) \{", self.sources[change.file][:change.begin])[-1], []
         for line in printed("ninja", "-C", self.folder, "-t", "commands", "hakmem").splitlines():
             if found := re.search(r" -o (CMakeFiles/hakmem_objects\.dir/(\S+\.c)\.o) -c ", line):
-                if found[2] == change.file or re.search(rf"\b{function}\b", self.sources[found[2]]):
-                    compiles[found[1]] = line
-        return 0 < len(compiles) <= MOST_OBJECTS and all(
-            self.compiled(command, name, None) == self.compiled(command, name, change)
-            for name, command in compiles.items())
+                if found[2] == change.file or change.file.endswith(".h"):
+                    names_it = re.search(rf"\b{function}\b", self.sources[found[2]])
+                    compiles.append((names_it is None, found[1], line))
+        return bool(compiles) and all(self.compiled(command, name, None) == self.compiled(command, name, change)
+                                      for _, name, command in sorted(compiles))
 
     def compiled(self, command, name, change):
+        if change is None and name in self.unchanged:
+            return self.unchanged[name]
         folder = TREES / "single"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(ROOT / "src", folder / "src")
-        if change:
-            text = self.sources[change.file]
-            (folder / change.file).write_text(text[:change.start] + change.text + text[change.end:])
+        if self.single != (change,):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(ROOT / "src", folder / "src")
+            self.single = (change,)
+            if change:
+                text = self.sources[change.file]
+                (folder / change.file).write_text(text[:change.start] + change.text + text[change.end:])
         command = re.sub(r"^ccache | -w -Wno-int-conversion| -M[DTF]+(?: \S+\.[od])?\b", "", command)
         command = command.replace(f"{self.source}/src", f"{folder}/src")
         command = command.replace(f" -o {name} ", f" -o {folder}/made.o ")
+        (folder / "made.o").unlink(missing_ok=True)
         subprocess.run(["sh", "-c", command], cwd=self.folder, check=False, capture_output=True)
-        return (folder / "made.o").read_bytes() if (folder / "made.o").exists() else None
+        made = (folder / "made.o").read_bytes() if (folder / "made.o").exists() else None
+        if change is None:
+            self.unchanged[name] = made
+        return made
 
 
 def lines_in(text, change):

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -219,6 +220,61 @@ TEST(OsFiles, AFileIsCopiedWhateverTheBuffer) {
     EXPECT_EQ(os_written(fd), 10u);
     close(fd);
     EXPECT_EQ(os_read_file(to.path(), buffer, sizeof buffer), 2u);
+}
+
+/* Between the look at a name and its opening somebody may put another thing there: then that is closed again. */
+TEST(OsFiles, WhatWasExchangedMeanwhileIsNotUsed) {
+    File file;
+    std::vector<long> opened, closed;
+    auto exchanged = [&](mode_t mode, uid_t user) {
+        return [&, mode, user](const Call &c) {
+            long got = kernel(c);
+            if (c.number == SYS_newfstatat && (c.words[3] & AT_EMPTY_PATH) != 0) {
+                auto *s = reinterpret_cast<struct stat *>(c.words[2]);
+                s->st_mode = mode, s->st_uid = user;
+            }
+            if (c.number == SYS_openat && got >= 0)
+                opened.push_back(got);
+            if (c.number == SYS_close)
+                closed.push_back(c.words[0]);
+            return got;
+        };
+    };
+    {
+        Kernel says(exchanged(S_IFIFO | 0600, geteuid()));
+        EXPECT_EQ(os_open_file(file.path()), -1);
+    }
+    {
+        Kernel says(exchanged(S_IFREG | 0600, 12345));
+        EXPECT_EQ(os_open_output(file.path()), -1);
+    }
+    EXPECT_EQ(opened.size(), 2u);
+    EXPECT_EQ(closed, opened);
+}
+
+/* What is there is emptied if it is a file of this user's under one name, and nothing else is touched. */
+TEST(OsFiles, OutputGoesToOwnFilesAlone) {
+    File file, other;
+    std::string link = std::string(file.path()) + "-link";
+    write_file(file.path(), "before");
+    int fd = os_open_output(file.path());
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(os_write(fd, "new", 3), 3u);
+    close(fd);
+    char text[16];
+    EXPECT_EQ(os_read_file(file.path(), text, sizeof text), 3u);
+    ASSERT_EQ(symlink(file.path(), link.c_str()), 0);
+    EXPECT_EQ(os_open_output(link.c_str()), -1) << "a symbolic link";
+    unlink(link.c_str());
+    ASSERT_EQ(::link(file.path(), link.c_str()), 0);
+    EXPECT_EQ(os_open_output(link.c_str()), -1) << "a second name";
+    unlink(link.c_str());
+    EXPECT_EQ(os_open_output("/absent/file"), -1);
+    EXPECT_EQ(os_read_file(file.path(), text, sizeof text), 3u);
+    for (const char *device : {"/dev/null", "/dev/fd/1", "/proc/self/fd/1"})
+        EXPECT_TRUE(os_is_device(device)) << device;
+    for (const char *none : {"/dev/", "/dev/fd/", "/dev/..", "/dev/shm/x", "/proc/self/cwd/x", file.path()})
+        EXPECT_FALSE(os_is_device(none)) << none;
 }
 
 } // namespace
