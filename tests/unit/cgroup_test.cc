@@ -216,6 +216,27 @@ void child_under_pressure(const std::string &root) {
     other.join();
 }
 
+/* `hakmem purge` wants LAZY slots back, too: the purger gives them while the program sleeps. */
+void child_asked_for_lazy_slots() {
+    std::atomic<bool> end{false};
+    std::thread other([&] {
+        hak_free(hak_malloc(100));
+        while (!end)
+            usleep(1000);
+    });
+    Blocks freed(192 * kKiB);
+    freed.grow_to(60 * kMiB);
+    freed.shrink(0);
+    hak_free(hak_malloc(3 * kMiB)); /* settles */
+    inside_ask_for_purge();
+    for (int i = 0; i < 20000 && inside_pool_count().lazy_slots != 0; i++)
+        usleep(500);
+    if (inside_pool_count().lazy_slots != 0)
+        give_up("LAZY slots stay", inside_pool_count().lazy_slots);
+    end = true;
+    other.join();
+}
+
 void child_in_real_cgroup(size_t limit) {
     if (inside_limits_cgroup_bytes() != limit)
         give_up("the limit was not found", inside_limits_cgroup_bytes());
@@ -231,6 +252,8 @@ int run_child(const std::string &name, const char *argument) {
         child_whose_limit_changes(argument);
     if (name == "pressure")
         child_under_pressure(argument);
+    if (name == "lazy")
+        child_asked_for_lazy_slots();
     if (name == "real")
         child_in_real_cgroup(number);
     return 0;
@@ -347,6 +370,11 @@ TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
         EXPECT_TRUE(mincore(page, 1, &resident) != 0 || (resident & 1) == 0 || is_used_again(page)) << "still resident";
     for (void *block : more)
         hak_free(block);
+}
+
+TEST(AskedPurger, GivesLazySlotsBack) {
+    Outcome outcome = run_self({"--child", "lazy", ""}, {"HAKMEM_PURGE=lazy", "HAKMEM_DECAY_MS=600000"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
 /* A thread answers once: what it is asked later, about something else, must not cost it its caches. */
