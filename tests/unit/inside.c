@@ -374,6 +374,20 @@ uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
 size_t inside_pool_cached(void) { return account_cached_superslabs(); }
 uint32_t inside_age_ms(uint32_t now, uint32_t then) { return os_age_ms(now, then); }
 int inside_same_slot(uintptr_t a, uintptr_t b) { return same_slot(a, b); }
+const char *inside_pool_disagrees(void) {
+    size_t changed = 0, lazy = 0, cached = 0;
+    for (size_t at = 0; (at = superslab_next_changed(at)) != BITSET_NONE; at++)
+        changed++;
+    for (size_t i = 0; i < load_relaxed(&hak_region_use.superslabs); i++) {
+        uint64_t w = load_relaxed(&superslab_at(i)->word);
+        lazy += count_bits(load_relaxed(&superslab_at(i)->lazy) & ~word_active(w));
+        cached += word_is_cached(w);
+    }
+    return changed != account_changed_slabs()       ? "slabs that changed"
+           : lazy != account_lazy_slots()           ? "LAZY slots"
+           : cached != account_cached_superslabs() ? "cached SuperSlabs"
+                                                   : NULL;
+}
 int inside_moved_is_counted(void) {
     size_t found[MOVED_KEPT + 1] = {0};
     for (size_t i = 0; i < region_frontier() / SUPERSLAB_BYTES; i++)

@@ -202,6 +202,8 @@ int inside_purge_pages(char *const *pages, unsigned n);
 struct inside_totals inside_pool_count(void);
 void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */
 size_t inside_pool_cached(void);                   /* SuperSlabs */
+/* account.h: what the totals say that the records do not, or NULL. No other thread may be at work. */
+const char *inside_pool_disagrees(void);
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 /* Stretches of 4 KiB that have the lowest words of all sets, at each level, and the record of the first SuperSlab. */

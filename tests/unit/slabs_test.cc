@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <vector>
 
 #include <hakmem.h>
@@ -114,6 +115,34 @@ void an_arena_finds_room_in_the_first_superslab() {
     }
 }
 
+/* Blocks of all tiers come and go. */
+void drift(unsigned seed) {
+    Random random(seed);
+    std::vector<void *> blocks(400);
+    for (int i = 0; i < 3000; i++) {
+        void *&block = blocks[random.below(blocks.size())];
+        hak_free(block);
+        size_t size = 1 + random.log_size(22);
+        block = hak_malloc(size);
+        memset(block, 1, std::min<size_t>(size, 100));
+    }
+    for (void *block : blocks)
+        hak_free(block);
+}
+void totals_agree_with_the_records() {
+    for (const char *purge : {"auto", "lazy", "eager", "never"}) {
+        hak_option_set("PURGE", purge);
+        for (unsigned seed = 0; seed < 3; seed++) {
+            drift(seed);
+            const char *wrong = inside_pool_disagrees();
+            MUST(wrong == nullptr, "%s: %s", purge, wrong);
+        }
+        hak_trim();
+        const char *wrong = inside_pool_disagrees();
+        MUST(wrong == nullptr, "trimmed, %s: %s", purge, wrong);
+    }
+}
+
 struct Case {
     const char *name;
     void (*run)();
@@ -125,6 +154,7 @@ struct Case {
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
+    {"totals", totals_agree_with_the_records, {}, 0},
     {"arena", an_arena_finds_room_in_the_first_superslab, {}, 0},
 };
 
