@@ -26,7 +26,8 @@
 // clang-format off
 #define MEASURED(X)                                                                                                    \
     X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_grow) X(realloc_null)       \
-    X(calloc) X(aligned_alloc) X(aligned_new) X(aligned_delete) X(mid_sized_delete) X(arena_malloc) X(arena_free)
+    X(calloc) X(aligned_alloc) X(aligned_new) X(aligned_delete) X(mid_sized_delete) X(arena_malloc) X(arena_free)    \
+    X(largest_malloc) X(largest_free)
 // clang-format on
 #define MARK(name)                                                                                                     \
     extern "C" __attribute__((noinline)) void mark_##name() { __asm__ volatile("" ::"i"(__COUNTER__) : "memory"); }
@@ -35,7 +36,7 @@ MARK(end)
 
 namespace {
 
-constexpr size_t kBytes = 48, kGrownBytes = 96, kMidBytes = 3000, kAlignment = 16;
+constexpr size_t kBytes = 48, kGrownBytes = 96, kLargestBytes = 1024, kMidBytes = 3000, kAlignment = 16;
 constexpr int kCalls = 40;
 
 /* Leaves enough live and free blocks of the class that nearly every measured call takes the hit path. */
@@ -52,11 +53,12 @@ void warm_up(void **blocks, int count, size_t bytes) {
 
 /* The child. It stops itself when it is warm, and is single-stepped from then on. */
 [[noreturn]] void run_measured() {
-    static void *warm[400], *warm_grown[400], *blocks[kCalls];
+    static void *warm[400], *warm_grown[400], *warm_largest[400], *blocks[kCalls];
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
         _exit(90);
     warm_up(warm, 400, kBytes);
     warm_up(warm_grown, 400, kGrownBytes);
+    warm_up(warm_largest, 400, kLargestBytes);
     raise(SIGSTOP);
     for (auto &block : blocks) {
         mark_malloc();
@@ -65,6 +67,16 @@ void warm_up(void **blocks, int count, size_t bytes) {
     }
     for (auto &block : blocks) {
         mark_free();
+        free(block);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_largest_malloc();
+        block = malloc(kLargestBytes);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_largest_free();
         free(block);
         mark_end();
     }
@@ -287,6 +299,12 @@ TEST(FastPath, WithinTheBudget) {
     EXPECT_LE(minimum("malloc") + minimum("free"), 14 + 20 + 16) << listed("malloc") << "\n" << listed("free");
     EXPECT_LE(minimum("new") + minimum("delete"), 14 + 20 + 16 + 4) << listed("new") << "\n" << listed("delete");
     EXPECT_LE(minimum("new") + minimum("sized_delete"), 14 + 20 + 16 + 4) << listed("sized_delete");
+}
+
+/* The size up to which calls are hits is one, too. */
+TEST(FastPath, TheLargestTinyBlockIsAHit) {
+    EXPECT_EQ(minimum("largest_malloc"), minimum("malloc"));
+    EXPECT_EQ(minimum("largest_free"), minimum("free"));
 }
 
 /* What differs from the counts in the file, with the line that it should have. Of another compiler it has none. */

@@ -115,6 +115,24 @@ void an_arena_finds_room_in_the_first_superslab() {
     }
 }
 
+size_t metadata() { return static_cast<size_t>(heap_stats()["rss_bytes"]["metadata"].number); }
+
+/* An arena's heap has room for the caches of secure mode, which nobody uses here. */
+void ended_arenas_leave_little() {
+    constexpr size_t kArenas = 16;
+    size_t before = metadata();
+    std::vector<hak_arena *> arenas;
+    for (size_t i = 0; i < kArenas; i++) {
+        arenas.push_back(hak_arena_new(nullptr));
+        memset(hak_arena_malloc(arenas.back(), 100), 1, 100);
+    }
+    size_t during = metadata();
+    for (hak_arena *arena : arenas)
+        hak_arena_destroy(arena);
+    size_t after = metadata();
+    MUST(after <= during + kArenas * kKiB, "%zu bytes before, %zu during, %zu after", before, during, after);
+}
+
 /* Blocks of all tiers come and go. */
 void drift(unsigned seed) {
     Random random(seed);
@@ -155,6 +173,7 @@ struct Case {
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
     {"totals", totals_agree_with_the_records, {}, 0},
+    {"arenas_end", ended_arenas_leave_little, {}, 0},
     {"arena", an_arena_finds_room_in_the_first_superslab, {}, 0},
 };
 
