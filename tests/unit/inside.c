@@ -374,6 +374,7 @@ uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
 size_t inside_pool_cached(void) { return account_cached_superslabs(); }
 uint32_t inside_age_ms(uint32_t now, uint32_t then) { return os_age_ms(now, then); }
 int inside_same_slot(uintptr_t a, uintptr_t b) { return same_slot(a, b); }
+size_t inside_pool_empty_told(void) { return account_empty_slots(); }
 const char *inside_pool_disagrees(void) {
     size_t changed = 0, lazy = 0, cached = 0;
     for (size_t at = 0; (at = superslab_next_changed(at)) != BITSET_NONE; at++)

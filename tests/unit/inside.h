@@ -202,6 +202,7 @@ int inside_purge_pages(char *const *pages, unsigned n);
 struct inside_totals inside_pool_count(void);
 void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */
 size_t inside_pool_cached(void);                   /* SuperSlabs */
+size_t inside_pool_empty_told(void); /* account.h: EMPTY slots by the totals, to which clients may owe some */
 /* account.h: what the totals say that the records do not, or NULL. No other thread may be at work. */
 const char *inside_pool_disagrees(void);
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */

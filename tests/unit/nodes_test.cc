@@ -558,7 +558,7 @@ int main(int argc, char **argv) {
     for (const Case &a : kCases)
         if (argc == 3 && strcmp(argv[1], "--case") == 0 && strcmp(argv[2], a.name) == 0) {
             a.run();
-            _exit(0);
+            return 0;
         }
     if (argc == 2 && strcmp(argv[1], "--nodes") == 0) {
         hak_free(hak_malloc(1));

@@ -21,7 +21,7 @@
 
 #include "../support.h"
 
-extern "C" { /* os.h, whose types C++ does not have */
+extern "C" { /* os.h and scratch.h, which are C11 */
 void os_wait(std::atomic<uint32_t> *word, uint32_t value, unsigned ms);
 void os_wake(std::atomic<uint32_t> *word);
 bool os_places_memory(void);
@@ -34,6 +34,8 @@ int os_open_output(const char *path);
 bool os_is_device(const char *path);
 uint64_t os_written(int fd);
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
+void *scratch_take(void);
+void scratch_give(void *scratch);
 }
 
 namespace {
@@ -145,6 +147,17 @@ TEST(OsPolicy, IsAskedForAsTheKernelExpects) {
     Kernel filters([](const Call &c) { return c.number == SYS_prctl ? 2l : 0l; });
     EXPECT_FALSE(os_places_memory());
     EXPECT_EQ(filters.calls.size(), 1u) << "a filter may end the program at the next call";
+}
+
+/* ---- room for reports ---- */
+
+TEST(Scratch, TwoUsersDoNotShare) {
+    void *first = scratch_take(), *second = scratch_take();
+    EXPECT_NE(first, second);
+    scratch_give(first);
+    EXPECT_EQ(scratch_take(), first) << "the library's own piece is not given back";
+    scratch_give(second);
+    scratch_give(first);
 }
 
 /* ---- files ---- */
