@@ -295,6 +295,12 @@ TEST_F(Arena, TenThousandInTurnDoNotGrow) {
         EXPECT_LT(process_rss_bytes(), first + 8 * kMiB);
 }
 
+TEST_F(Arena, MoreInTurnThanThereMayBeAtOnce) {
+    for (int i = 0; i < 70000; i++)
+        remake();
+    EXPECT_NE(arena_, nullptr);
+}
+
 TEST_F(Arena, ThousandAtOnceAreApart) {
     std::vector<std::pair<hak_arena *, char *>> all;
     for (int i = 0; i < 1000; i++) {

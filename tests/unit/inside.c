@@ -108,6 +108,13 @@ void inside_block_set_live(void *p) {
     struct slab *s = slab_at_offset(region_offset(p));
     store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE);
 }
+void *inside_behind_last_block(const void *p) {
+    struct slab *s = span_first(slab_at_offset(region_offset(p)));
+    if (s->blocks == MID_BLOCKS_MAX)
+        return NULL;
+    store_relaxed(&s->state[s->blocks], BLOCK_LIVE);
+    return (void *)(s->start + (size_t)s->blocks * s->block_bytes);
+}
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);

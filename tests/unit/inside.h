@@ -99,6 +99,9 @@ int inside_has_purger(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 void inside_block_set_live(void *p);   /* as a second thread saw it that frees it at the same moment as the first */
+/* For a mid block: the address behind its slab's last block, whose state, if there were one, is that of a live block
+ * (its byte had another meaning in another kind of slab); NULL if there is no byte for it. */
+void *inside_behind_last_block(const void *p);
 void inside_rings_disturb(void *heap); /* freezes and thaws them, as the purger does while the thread is using them */
 size_t inside_rings_overfull(void *heap); /* the number of rings that hold more than they have room for */
 /* the state when the largest ring has just grown and the sum for all rings is not yet updated */

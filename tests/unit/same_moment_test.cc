@@ -44,4 +44,14 @@ TEST_P(SameMomentDeathTest, IsReportedWhenTheSecondRingGivesTheBlockBack) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, SameMomentDeathTest, testing::Values(2000, 40000, 200000));
 
+/* What lies behind a slab's last block is no block, whatever its record had there before. */
+TEST(BehindTheLastBlockDeathTest, NoBlockIsFreed) {
+    for (size_t bytes : {2000, 5000, 20000, 40000}) {
+        void *p = hak_malloc(bytes), *behind = inside_behind_last_block(p);
+        if (behind != nullptr)
+            EXPECT_DEATH(hak_free(behind), "hakmem: invalid free of 0x[0-9a-f]+ ") << bytes;
+        hak_free(p);
+    }
+}
+
 } // namespace
