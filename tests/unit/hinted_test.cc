@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <map>
 #include <thread>
@@ -54,6 +56,40 @@ TEST(Hinted, OperatorsGoToTheirLanes) {
             std::thread([&] { call.end(there); }).join();
             call.end(usual);
         }
+}
+
+/* Lanes are the process's: malloc_trim gives back free pages in their slabs, too, also those of threads that ended. */
+TEST(Hinted, TrimReachesTheColdLane) {
+    constexpr size_t kBytes = 1000, kBlocks = 4096, kKeepEvery = 128;
+    if (in_secure_mode())
+        GTEST_SKIP() << "which has no lanes";
+    auto page = static_cast<uintptr_t>(getpagesize());
+    std::map<uintptr_t, bool> pages; /* is it free? */
+    std::vector<void *> kept;
+    std::thread([&] {
+        std::vector<void *> blocks;
+        for (size_t i = 0; i < kBlocks; i++)
+            fill(blocks.emplace_back(::operator new(kBytes, hint(true))), kBytes);
+        for (size_t i = 0; i < kBlocks; i++) {
+            auto begin = reinterpret_cast<uintptr_t>(blocks[i]);
+            for (uintptr_t at : {begin / page, (begin + kBytes - 1) / page})
+                pages.emplace(at, true).first->second &= i % kKeepEvery != 0;
+            if (i % kKeepEvery == 0)
+                kept.push_back(blocks[i]);
+            else
+                ::operator delete(blocks[i]);
+        }
+    }).join();
+    malloc_trim(0);
+    size_t free_pages = 0, resident = 0;
+    for (auto [at, is_free] : pages) {
+        unsigned char one = 0;
+        free_pages += is_free;
+        resident += is_free && mincore(reinterpret_cast<void *>(at * page), page, &one) == 0 && (one & 1) != 0;
+    }
+    EXPECT_LE(resident, free_pages / 4) << "of " << free_pages;
+    for (void *block : kept)
+        ::operator delete(block);
 }
 
 TEST(Hinted, WithoutMemoryNewThrows) {
