@@ -6,8 +6,11 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -34,6 +37,7 @@ int os_open_output(const char *path);
 bool os_is_device(const char *path);
 uint64_t os_written(int fd);
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
+void os_make_templates(void *address, bool huge);
 void *scratch_take(void);
 void scratch_give(void *scratch);
 }
@@ -70,7 +74,20 @@ long refuses(const Call &) {
 
 } // namespace
 
-/* Stands in for libc's. */
+static const char *told_release; /* NULL: the kernel's own */
+static int refused_huge;         /* pieces of memory that are to have no huge pages */
+/* These stand in for libc's. */
+extern "C" int uname(struct utsname *system) noexcept {
+    if (told_release == nullptr)
+        return static_cast<int>(kernel({SYS_uname, {reinterpret_cast<long>(system)}}));
+    strcpy(system->release, told_release);
+    return 0;
+}
+extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
+    refused_huge += advice == MADV_NOHUGEPAGE;
+    return static_cast<int>(
+        kernel({SYS_madvise, {reinterpret_cast<long>(address), static_cast<long>(bytes), advice}}));
+}
 extern "C" long syscall(long number, ...) noexcept {
     Call c = {number, {}};
     va_list words;
@@ -147,6 +164,28 @@ TEST(OsPolicy, IsAskedForAsTheKernelExpects) {
     Kernel filters([](const Call &c) { return c.number == SYS_prctl ? 2l : 0l; });
     EXPECT_FALSE(os_places_memory());
     EXPECT_EQ(filters.calls.size(), 1u) << "a filter may end the program at the next call";
+}
+
+/* From Linux 6.7 on, memory mapped for a stack has no huge pages; before, a template must refuse them. */
+TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
+    constexpr size_t kTemplate = 16 * kMiB;
+    struct {
+        const char *release;
+        int plain;
+    } kernels[] = {{"6.6.99", 1}, {"6.7.0", 0}, {"6.10.1", 0}, {"5.15.0-7-generic", 1}, {"10.0.1", 0}, {"7.0", 0},
+                   {"6.7", 0}, {"4.19", 1}, {"16.2", 0}, {"6", 1}};
+    for (auto &[release, plain] : kernels) {
+        pid_t child = fork();
+        if (child == 0) { /* whose templates are its own */
+            void *at = mmap(nullptr, 2 * kTemplate, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            told_release = release;
+            os_make_templates(at, false);
+            _exit(refused_huge);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(WEXITSTATUS(status), plain) << release;
+    }
 }
 
 /* ---- room for reports ---- */
