@@ -18,10 +18,11 @@
 #include "../support.h"
 #include "inside.h"
 
-static bool refuses, refuses_large;
+static bool refuses;
+static size_t refused_from = SIZE_MAX; /* bytes that are mapped in a piece */
 /* These stand in for libc's. */
 extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t place) noexcept {
-    if (!refuses_large || bytes < kMiB)
+    if (bytes < refused_from)
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -31,7 +32,7 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
     va_start(more, flags);
     void *to = va_arg(more, void *);
     va_end(more);
-    if (!refuses_large || bytes < kMiB)
+    if (bytes < refused_from)
         return reinterpret_cast<void *>(syscall(SYS_mremap, address, before, bytes, flags, to));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -148,12 +149,21 @@ void clients_owe_few_slots() {
     }
 }
 
+/* There was no memory when the program started, and there is now. */
+void a_heap_may_begin_late() {
+    MUST(hak_malloc(100) == nullptr, "there is memory");
+    refused_from = SIZE_MAX;
+    auto blocks = blocks_of(200, 1000);
+    for (char *block : blocks)
+        hak_free(block);
+}
+
 /* The system has no 2 MiB in a piece any more, but smaller pieces: SuperSlabs get memory slot by slot. */
 void superslabs_get_memory_in_part() {
     constexpr size_t kBlocks = 40 * 60, kBytes = 1000;
     hak_free(hak_malloc(1));
     size_t before = inside_pool_count().superslabs;
-    refuses_large = true;
+    refused_from = kMiB;
     std::vector<char *> blocks;
     for (size_t i = 0; i < kBlocks; i++) {
         blocks.push_back(static_cast<char *>(hak_malloc(kBytes)));
@@ -268,6 +278,7 @@ struct Case {
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
+    {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
     {"refused", a_refused_purge_gives_nothing_back, {"HAKMEM_PURGE=never"}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
@@ -287,6 +298,15 @@ INSTANTIATE_TEST_SUITE_P(All, Slabs, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case> &of) { return of.param.name; });
 
 } // namespace
+
+/* Before the library starts. */
+static void refuse_first(int, char **, char **environment) {
+    for (; *environment != nullptr; environment++)
+        if (strcmp(*environment, "HAK_TEST_REFUSES=1") == 0)
+            refused_from = 1;
+}
+__attribute__((section(".preinit_array"), used)) static void (*const refuse_at_once)(int, char **,
+                                                                                     char **) = refuse_first;
 
 extern const char *hak_options;
 const char *hak_options = "PURGER=0,HUGE_PAGES=never";
