@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -38,6 +39,7 @@ bool os_is_device(const char *path);
 uint64_t os_written(int fd);
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 void os_make_templates(void *address, bool huge);
+bool is_all_zero(const void *words, size_t bytes);
 void *scratch_take(void);
 void scratch_give(void *scratch);
 }
@@ -188,6 +190,18 @@ TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
     }
 }
 
+/* ---- zero ---- */
+
+TEST(Zero, EveryByteCounts) {
+    alignas(64) static char bytes[4096];
+    EXPECT_TRUE(is_all_zero(bytes, sizeof bytes));
+    for (char &byte : bytes) {
+        byte = 1;
+        EXPECT_FALSE(is_all_zero(bytes, sizeof bytes)) << &byte - bytes;
+        byte = 0;
+    }
+}
+
 /* ---- room for reports ---- */
 
 TEST(Scratch, TwoUsersDoNotShare) {
@@ -261,6 +275,16 @@ TEST(OsFiles, AnInterruptedReadGoesOn) {
     EXPECT_EQ(os_read_at(fd, buffer, 5, 8), 2u);
     EXPECT_EQ(os_read_at(fd, buffer, 5, 10), 0u);
     close(fd);
+}
+
+/* What errno was before says nothing of a file that ends at once. */
+TEST(OsFiles, AnEmptyFileIsReadOnce) {
+    File file;
+    char buffer[8];
+    Kernel noted;
+    errno = EINTR;
+    EXPECT_EQ(os_read_file(file.path(), buffer, sizeof buffer), 0u);
+    EXPECT_EQ(std::count_if(noted.calls.begin(), noted.calls.end(), [](auto &c) { return c.number == SYS_read; }), 1);
 }
 
 TEST(OsFiles, AFileIsCopiedWhateverTheBuffer) {
