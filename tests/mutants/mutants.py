@@ -12,7 +12,7 @@ usage: mutants.py [COUNT] [--seed N] [--only PATTERN] [--seconds N] [--tests REG
  4. The tests that reach the mutant run, shortened, those first that found others of its file, and then the cheapest,
     until one fails: as many as take N seconds of CPU together (60). What no test reaches has survived. A test that uses
     ten times its CPU time, that waits with nothing left to wake it, or that takes 4 GiB, has failed. None of these
-    depends on what else the machine does.
+    depends on what else the machine does. The model checker's harnesses are among the tests.
  5. What has survived is compiled by itself, as it is shipped: it is no mutant if that makes the same code. What
     `equivalent.txt` names changes nothing that a program could notice, and counts neither.
  6. Verdicts go to `judged.txt`, one by one. What is there is not judged again, except with --again VERDICT (survived,

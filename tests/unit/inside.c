@@ -391,8 +391,8 @@ const char *inside_pool_disagrees(void) {
         lazy += count_bits(load_relaxed(&superslab_at(i)->lazy) & ~word_active(w));
         cached += word_is_cached(w);
     }
-    return changed != account_changed_slabs()       ? "slabs that changed"
-           : lazy != account_lazy_slots()           ? "LAZY slots"
+    return changed != account_changed_slabs()      ? "slabs that changed"
+           : lazy != account_lazy_slots()          ? "LAZY slots"
            : cached != account_cached_superslabs() ? "cached SuperSlabs"
                                                    : NULL;
 }

@@ -98,7 +98,7 @@ size_t inside_heaps_at_rest(void);
 int inside_has_purger(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
-void inside_block_set_live(void *p);   /* as a second thread saw it that frees it at the same moment as the first */
+void inside_block_set_live(void *p); /* as a second thread saw it that frees it at the same moment as the first */
 /* For a mid block: the address behind its slab's last block, whose state, if there were one, is that of a live block
  * (its byte had another meaning in another kind of slab); NULL if there is no byte for it. */
 void *inside_behind_last_block(const void *p);
@@ -208,7 +208,7 @@ size_t inside_pool_cached(void);                   /* SuperSlabs */
 size_t inside_pool_empty_told(void); /* account.h: EMPTY slots by the totals, to which clients may owe some */
 /* account.h: what the totals say that the records do not, or NULL. No other thread may be at work. */
 const char *inside_pool_disagrees(void);
-uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
+uint32_t inside_pool_clock_ms(void); /* as of the last settling */
 char *inside_slot_address(size_t slot);
 /* Stretches of 4 KiB that have the lowest words of all sets, at each level, and the record of the first SuperSlab. */
 unsigned inside_lowest_stretches(void);

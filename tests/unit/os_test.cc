@@ -87,8 +87,7 @@ extern "C" int uname(struct utsname *system) noexcept {
 }
 extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
     refused_huge += advice == MADV_NOHUGEPAGE;
-    return static_cast<int>(
-        kernel({SYS_madvise, {reinterpret_cast<long>(address), static_cast<long>(bytes), advice}}));
+    return static_cast<int>(kernel({SYS_madvise, {reinterpret_cast<long>(address), static_cast<long>(bytes), advice}}));
 }
 extern "C" long syscall(long number, ...) noexcept {
     Call c = {number, {}};
@@ -174,8 +173,9 @@ TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
     struct {
         const char *release;
         int plain;
-    } kernels[] = {{"6.6.99", 1}, {"6.7.0", 0}, {"6.10.1", 0}, {"5.15.0-7-generic", 1}, {"10.0.1", 0}, {"7.0", 0},
-                   {"6.7", 0}, {"4.19", 1}, {"16.2", 0}, {"6", 1}};
+    } kernels[] = {{"6.6.99", 1}, {"6.7.0", 0}, {"6.10.1", 0}, {"5.15.0-7-generic", 1},
+                   {"10.0.1", 0}, {"7.0", 0},   {"6.7", 0},    {"4.19", 1},
+                   {"16.2", 0},   {"6", 1}};
     for (auto &[release, plain] : kernels) {
         pid_t child = fork();
         if (child == 0) { /* whose templates are its own */

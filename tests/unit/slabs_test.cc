@@ -1,5 +1,5 @@
-/* Where a heap's slots and slabs lie and when they go back, in processes of their own, whose first slot is the region's.
- * If it fails, memory that is free stays where nobody finds it, or is another's. */
+/* Where slots and slabs lie and when they go back, in processes of their own, whose first slot is the region's. If it
+ * fails, memory that is free stays where nobody finds it, or is another's. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
