@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""performance.py FULL: writes performance.md, the part of a full report that a reader wants.
+"""performance.py FULL: writes the first half of performance.md, the part of a full report that a reader wants.
 
 FULL is the text that `hakmem report --markdown` wrote, as `./hak bench report` has it in build/results/report.md. Its
 plots lie beside it, in plots/; the one that performance.md shows is copied into docs/plots."""
@@ -13,6 +13,7 @@ DOCS = pathlib.Path(__file__).resolve().parent
 SECTIONS = ["Standing", "Goals", "Where HAKMEM is not first", "How this was measured"]
 PLOT = "plots/frontier.svg"
 LINES_MAX = 150
+END = "<!-- Up to here the page is made by ./hak bench report. -->"
 
 
 def shorten(text, rows):
@@ -31,11 +32,10 @@ def main():
     head = re.sub(r"(?<=\n)(\*\*.*\*\*)\n((?:[^\n#].*\n)+)",
                   lambda said: said[1] + "\n\n" + re.sub(r"^", "- ", said[2].rstrip("\n"), flags=re.MULTILINE) + "\n",
                   head)
-    made = ("Made by `./hak bench report`; not to be edited. The full report, with every workload, the further "
-            "numbers, the"
-            " counts\nthat do not depend on the machine, and a plot of each, is what the same command writes to"
-            " `build/results/report.html`\nand `report.md`. [The peers](benchmarks.md#the-peers) has their versions, "
-            "and those that are not here.\n")
+    made = ("How HAKMEM compares with other allocators, made by `./hak bench report`, and how to [measure](#measuring)"
+            " that yourself. The full\nreport, with every workload, the further numbers, the counts that do not depend"
+            " on the machine, and a plot of each, is what the same\ncommand writes to `build/results/report.html` and"
+            " `report.md`. [The peers](#the-peers) has their versions,\nand those that are not here.\n")
     sections = {part.split("\n", 1)[0]: part for part in rest}
     missing = [name for name in SECTIONS if name not in sections]
     if missing:
@@ -49,7 +49,9 @@ def main():
     plot = full.parent / PLOT
     if plot.resolve() != (DOCS / PLOT).resolve():
         shutil.copyfile(plot, DOCS / PLOT)
-    (DOCS / "performance.md").write_text(text)
+    page = DOCS / "performance.md"
+    written = page.read_text()
+    page.write_text(text + "\n" + written[written.index(END):])
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ HAK_EXPORT size_t hak_option_get(const char *name, char *buffer, size_t bytes) H
 
 /* Sets the option `name` to `value`, written as in the environment. Returns 0; EINVAL if there is no such option or
  * value; or EPERM if the option is only read at the start. The rings of other threads follow at their next slow path.
- * Both calls take the names of tunables, too, in small letters (docs/tunables.md): hak_option_set("carve_bytes:64",
+ * Both calls take the names of tunables, too, in small letters (docs/options.md): hak_option_set("carve_bytes:64",
  * "8k"). */
 HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 
@@ -261,7 +261,7 @@ HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 
 /* ---- call sites ----
  * A program that knows how long blocks will live can say so where it allocates them. Long-lived blocks then share no
- * slab with short-lived ones, so a burst of these leaves no pages behind that a few old blocks pin. docs/sites.md has
+ * slab with short-lived ones, so a burst of these leaves no pages behind that a few old blocks pin. docs/arenas.md has
  * the figures, and how HAKMEM learns the same of programs that say nothing.
  *
  * Any thread calls these at any time. Blocks are freed, resized and measured as all others; realloc leaves a block

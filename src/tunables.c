@@ -158,7 +158,7 @@ static void apply_part(const char *part, size_t length) {
     text_string(&line, "hakmem: HAKMEM_TUNE=");
     text_printable(&line, part, length);
     if (answer == ENOENT)
-        text_string(&line, ": no such tunable (docs/tunables.md lists them); ignored\n");
+        text_string(&line, ": no such tunable (docs/options.md lists them); ignored\n");
     else if (w.count == 0)
         text_format(&line, ": %s has no value for this size; ignored\n", w.entry->name);
     else

@@ -13,7 +13,7 @@
 #include "base/options.h"
 
 // clang-format off
-/* X(name, default, min, max, unit, help, measured): the last is for docs/tunables.md alone, which `./hak doc` makes. */
+/* X(name, default, min, max, unit, help, measured): the last is for docs/options.md alone, which `./hak doc` makes. */
 #define TUNABLES(X) \
 X(owned_slabs,         16,    0, 65536,    "slabs", \
   "partly used slabs that a heap owns beside other threads before it has refilled from such slabs", \

@@ -11,8 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("tour", "design", "protocols", "system", "secure", "costs", "compaction", "arenas", "observing",
-             "tunables",
+DOCUMENTS = ("tour", "design", "protocols", "system", "secure", "costs", "compaction", "arenas", "observing", "options",
              "experiments")
 SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "tools", "hak", "CMakeLists.txt",
            "CMakePresets.json")

@@ -267,7 +267,7 @@ def bench_report(*words):
     print("written: build/results/report.html, build/results/report.md and its plots")
     if len(results) == len(SUITES):
         python("docs/performance.py", "build/results/report.md", cwd=ROOT)
-        print("written: docs/performance.md, docs/plots/frontier.svg")
+        print("written: the report in docs/performance.md, docs/plots/frontier.svg")
 
 
 COMMANDS = {"suite": bench_suite, "tax": bench_tax, "area": bench_area, "recipes": bench_recipes, "bulk": bench_bulk,

@@ -234,7 +234,7 @@ def stage_programs():
 # ---- the documentation ----
 
 # What ./hak doc writes.
-GENERATED = [f"docs/{name}.md" for name in ("options", "counters", "tunables", "migrating", "reliability", "tried")] + [
+GENERATED = [f"docs/{name}.md" for name in ("options", "migrating", "reliability", "tried")] + [
     "README.md", "cli/src/heap/terms.rs"]
 
 

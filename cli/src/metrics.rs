@@ -144,7 +144,7 @@ const PRESETS: Family = Family {
 const EVENTS: Family = Family {
     name: "hakmem_events",
     kind: Kind::Counter,
-    help: "Events on slow paths since the process began; docs/counters.md describes each.",
+    help: "Events on slow paths since the process began; docs/options.md describes each.",
 };
 const FAMILIES: [&Family; 15] = [
     &PROCESSES,

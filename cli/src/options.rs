@@ -68,8 +68,7 @@ fn list(values: &[OptionValue], style: Style) -> String {
     let mut text = table::plain(["option", "value", "default", "set", "values"], &rows.collect::<Vec<_>>(), style);
     text.push_str(
         "\n*: not the default. live: `hakmem set PID OPTION=VALUE` changes it; start: HAKMEM_OPTION=VALUE in the\n\
-         environment does. In small letters: tunables, of which docs/tunables.md says more, as docs/options.md of \
-         options.\n",
+         environment does. In small letters: tunables. docs/options.md says more of both.\n",
     );
     text
 }

@@ -47,7 +47,7 @@ def _text(fill):
 
 
 def stats():
-    """The allocator's statistics as a dict: sizes in bytes, and the counters of docs/counters.md."""
+    """The allocator's statistics as a dict: sizes in bytes, and the counters of docs/options.md."""
     return json.loads(_text(_function("hak_stats_json", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)))
 
 

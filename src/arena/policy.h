@@ -1,4 +1,4 @@
-/* Which policy a call of malloc has, by who calls: what the file of HAKMEM_POLICY says. docs/sites.md has its format.
+/* Which policy a call of malloc has, by who calls: what the file of HAKMEM_POLICY says. docs/arenas.md has its format.
  *
  *  1. A line names a call site by one to five frames, innermost first: the build id of a module, and the offset there
  *     of the address to which the call returns. So lines hold wherever modules are loaded. Further frames tell the

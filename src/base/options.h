@@ -121,20 +121,20 @@ X(PRESSURE,        NUMBER, LIVE,  0, 0, 100, "", \
   "purger then opens files of the kernel, also those with the cgroup's limit: not for programs that enter a sandbox " \
   "(seccomp)") \
 X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 3, "balanced|lean|bursty|throughput", \
-  "named values of PURGE, RETAIN_BYTES, RETAIN_PERCENT and DECAY_MS, where these have not been set; docs/ace.md " \
+  "named values of PURGE, RETAIN_BYTES, RETAIN_PERCENT and DECAY_MS, where these have not been set; docs/options.md " \
   "lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", \
   "file that says for call sites of malloc how long their blocks live, and sets tunables and options; `hakmem learn` " \
-  "and `hakmem tune` write such files; see docs/sites.md. Not with SECURE=1") \
+  "and `hakmem tune` write such files; see docs/arenas.md. Not with SECURE=1") \
 X(ACE,             CHOICE, LIVE,  ACE_OFF, 0, 2, "0|observe|on", \
   "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost, and rates " \
   "presets by what they would have cost (hak_stats_json, `hakmem top`); on uses the preset that is rated best; see " \
-  "docs/ace.md") \
+  "docs/options.md") \
 X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", \
   "what memory is worth to ACE: 1 GiB that is kept for one second counts like 30, 150 or 600 ms of CPU time") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", \
   "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one " \
-  "size of blocks; docs/tunables.md lists them") \
+  "size of blocks; docs/options.md lists them") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", \
   "maximum size of the blocks in all rings of a thread; less if many threads share RING_BYTES_TOTAL") \
 X(RING_BYTES_TOTAL, BYTES, LIVE,  0, 0, 1 * TIB, "", \

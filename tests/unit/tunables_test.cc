@@ -68,7 +68,7 @@ TEST(Tunables, TheEnvironmentSetsThem) {
 
 TEST(Tunables, EachWrongPartPrintsOneLine) {
     const std::map<std::string, std::string> lines = {
-        {"carve_byte=1", ": no such tunable (docs/tunables.md lists them); ignored"},
+        {"carve_byte=1", ": no such tunable (docs/options.md lists them); ignored"},
         {"carve_bytes=1", ": expected 64 to 65536 bytes; ignored"},
         {"carve_bytes", ": expected 64 to 65536 bytes; ignored"},
         {"carve_bytes:3000=64", ": carve_bytes has no value for this size; ignored"},
@@ -83,7 +83,7 @@ TEST(Tunables, EachWrongPartPrintsOneLine) {
 
 TEST(Tunables, ALineBreakDoesNotBreakTheLine) {
     Outcome outcome = run_self({"--print", "owned_slabs"}, {"HAKMEM_TUNE=a\nb\x1b[2J=1"});
-    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE=a?b?[2J=1: no such tunable (docs/tunables.md lists them); ignored\n");
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE=a?b?[2J=1: no such tunable (docs/options.md lists them); ignored\n");
 }
 
 /* ---- effects ---- */

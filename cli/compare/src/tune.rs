@@ -4,7 +4,7 @@
 //!    with twice the rounds (successive halving).
 //! 2. The final: the settings that are left, and those that gained in the last heat all together.
 //! 3. A setting wins only if its gain is beyond its interval and beyond what the default shows against itself.
-//! 4. The answer is a line of environment variables and, with `--policy`, a policy file (docs/sites.md).
+//! 4. The answer is a line of environment variables and, with `--policy`, a policy file (docs/arenas.md).
 // SPDX-License-Identifier: MIT
 
 use crate::compare::{duration, program_spec, Scratch};
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What may pay, and what it may pay for: options in capitals, tunables (docs/tunables.md) in small letters. Each row
+/// What may pay, and what it may pay for: options in capitals, tunables (docs/options.md) in small letters. Each row
 /// is measured for itself; of one option at most one setting wins.
 const SETTINGS: [(&str, &str); 23] = [
     ("PURGE", "never"), // a program that ends before its free memory is missed elsewhere

@@ -43,7 +43,7 @@ fn slot_bytes_of_old_files() -> u64 {
     64 << 10
 }
 
-/// How presets are rated (docs/ace.md).
+/// How presets are rated (docs/options.md).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Ace {
     pub preset: String,

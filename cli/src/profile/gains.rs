@@ -1,6 +1,6 @@
-//! `set` lines of a policy file (docs/sites.md), each with the figures that justify it.
+//! `set` lines of a policy file (docs/arenas.md), each with the figures that justify it.
 //!
-//!  1. Where ACE (docs/ace.md) settled on a preset, and that saves at least 1 % of the time, the file sets what the
+//!  1. Where ACE (docs/options.md) settled on a preset, and that saves at least 1 % of the time, the file sets what the
 //!     preset has set.
 //!  2. Where misses of a class of up to 1 KiB bring no more blocks than carve_bytes cuts, and four times as many would
 //!     save at least 4 % of the CPU time, the class cuts 16 KiB. Reused slabs bring as many blocks by chance, but take
