@@ -28,13 +28,21 @@ WORKLOADS = {  # name: arguments, short and long; operations of the long one
 }
 
 
-def settings():
+def write_policy(file):
+    """The reports' capacities, as a policy file: more of them than HAKMEM_TUNE takes."""
+    lines = ["hakmem policy 1", "set ring_blocks=16"]
+    for kib in range(2, 65):
+        blocks = next(blocks for to, blocks in BY_CLASS.items() if kib <= to)
+        lines.append(f"set ring_blocks:{kib}k={blocks}")
+    file.write("\n".join(lines) + "\n")
+    file.flush()
+
+
+def settings(policy):
     """Name and environment of each setting, in the order of the table."""
     for cap in CAPS:
         yield str(cap), {"HAKMEM_TUNE": f"ring_blocks={cap},ring_min_blocks={cap},ring_min_bytes=0,ring_spills=255"}
-    caps = "/".join(map(str, BY_CLASS.values()))
-    yield "by class", {"HAKMEM_MID_RING_BLOCKS": caps, "HAKMEM_LARGE_RING_BLOCKS": "16",
-                       "HAKMEM_TUNE": "ring_min_blocks=1024,ring_spills=255"}
+    yield "by class", {"HAKMEM_POLICY": policy, "HAKMEM_TUNE": "ring_min_blocks=1024,ring_spills=255"}
     yield "adaptive", {}
     yield "adaptive, kept", {"HAKMEM_TUNE": "ring_spills=255,shrunk_slots=1000000"}
 
@@ -112,8 +120,10 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     sweep, results = Sweep(options.library, options.workloads), []
+    policy = tempfile.NamedTemporaryFile("w")
+    write_policy(policy)
     for workload in WORKLOADS:
-        all_settings = list(settings())
+        all_settings = list(settings(policy.name))
         times = {name: [] for name, _ in all_settings}
         for _ in range(3 if options.quick else options.rounds):  # interleaved, so that drift is everybody's
             for name, setting in all_settings:

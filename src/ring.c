@@ -121,12 +121,7 @@ void rings_forget(struct heap *h) {
 
 /* ---- how much they hold ---- */
 
-/* The option of the ring's kind. */
-static size_t ring_max(const struct ring *ring) {
-    size_t blocks =
-        ring->index < MID_CLASSES ? option_mid_ring_blocks(ring->block_kib * KIB) : option(OPT_LARGE_RING_BLOCKS);
-    return min_size(blocks != 0 ? blocks : RING_BLOCKS_MAX, tuned_ring(TUNE_ring_blocks, ring->index));
-}
+static size_t ring_max(const struct ring *ring) { return tuned_ring(TUNE_ring_blocks, ring->index); }
 
 unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
     return (unsigned)max_size(ring->cap * tuned_ring(percent, ring->index) / 100, 1);

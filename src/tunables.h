@@ -69,7 +69,7 @@ X(kept_slabs,     TINY, 8,    0,  255,   "slabs", \
   "full slabs that a heap keeps because it frees their blocks itself", \
   "replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go") \
 X(ring_blocks,    RING, 1024, 1,  1024,  "blocks", \
-  "that a ring may hold at most; MID_RING_BLOCKS, LARGE_RING_BLOCKS and RING_BYTES bound it, too", \
+  "that a ring may hold at most; RING_BYTES bounds it, too", \
   "docs/experiments.md, rings") \
 X(refill_percent, RING, 50,   1,  100,   "percent", \
   "of a mid ring's capacity that a refill takes, as far as slabs have free blocks", \

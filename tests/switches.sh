@@ -75,7 +75,7 @@ if [ "$checked" = 1 ]; then
     # shellcheck disable=SC2086 # three words
     set -- $kind
     # shellcheck disable=SC2016 # the $s is perl's
-    log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free HAKMEM_LARGE_RING_BLOCKS=1 HAKMEM_RING_BYTES=0 perl -e \
+    log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free HAKMEM_TUNE=ring_blocks=1 HAKMEM_RING_BYTES=0 perl -e \
       'my $s = "x" x shift; printf "block %d\n", unpack("Q", pack("p", $s)); undef $s;' "$2" 2>&1)
     block=$(printf '%s\n' "$log" | sed -n 's/^block //p')
     superslab=$(printf '0x%x' $((block / 2097152 * 2097152)))

@@ -638,12 +638,12 @@ fn options_are_set() {
     assert_eq!((value("PURGE").0.as_str(), value("STATS_FILE").0.as_str()), ("never", "/dev/null"));
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept > 30 * MIB, "{kept} EMPTY");
-    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "MID_RING_BLOCKS=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
+    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "DRAIN_INTERVAL=7", "RETAIN_BYTES=3m"]);
     assert!(
         printed.contains("PURGE: never -> eager\n") && printed.contains("RETAIN_BYTES: 1 MiB -> 3 MiB"),
         "{printed}"
     );
-    assert_eq!((value("PURGE").0.as_str(), value("MID_RING_BLOCKS").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
+    assert_eq!((value("PURGE").0.as_str(), value("DRAIN_INTERVAL").0.as_str()), ("eager", "7"));
     program.tell("free 3000 16000");
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept < 4 * MIB, "it goes back now: {kept} EMPTY");
@@ -660,10 +660,7 @@ fn options_are_set() {
     assert!(said("carve_bytes:3000=64").contains("carve_bytes has no value for this size"));
     assert!(said("owned_slabs:64=64").contains("owned_slabs has no value for this size"));
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
-    assert!(
-        text(&["set", &pid, "hakmem_LARGE_RING_BLOCKS=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"),
-        "its variable"
-    );
+    assert!(text(&["set", &pid, "hakmem_PRESSURE=5"]).starts_with("PRESSURE: 0 -> 5"), "its variable");
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
     assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("expected OPTION=VALUE"));

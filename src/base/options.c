@@ -1,5 +1,5 @@
-/* The parser and printer of the options table. What an option does is known here of three alone: the list is that of
- * MID_RING_BLOCKS, SUPERSLAB=0 depends on libc, and GUARD_SAMPLE_BYTES=1 is taken for a switch.
+/* The parser and printer of the options table. What an option does is known here of two alone: SUPERSLAB=0
+ * depends on libc, and GUARD_SAMPLE_BYTES=1 is taken for a switch.
  *
  * What cannot be read is answered with one line that says what can.
  *
@@ -28,7 +28,6 @@ _Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 // clang-format on
 
 HAK_APART char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
-_Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
@@ -113,34 +112,12 @@ static bool parse_switch(const struct option_entry *e, const char *s, size_t len
     return true;
 }
 
-static bool parse_list(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
-    uint8_t caps[MID_RING_RANGES];
-    const char *end = s + length;
-    unsigned n = 0;
-    for (; n < MID_RING_RANGES; n++) {
-        uint64_t cap;
-        s = parse_number(s, (size_t)(end - s), &cap);
-        if (s == NULL || cap < e->min || cap > e->max)
-            return false;
-        caps[n] = (uint8_t)cap;
-        if (s == end || *s != '/')
-            break;
-        s++;
-    }
-    if (s != end || (n != 0 && n != MID_RING_RANGES - 1))
-        return false;
-    for (unsigned i = 0; i < MID_RING_RANGES; i++)
-        store_relaxed(&option_mid_rings[i], caps[n == 0 ? 0 : i]);
-    *value = caps[0];
-    return true;
-}
-
 bool option_parse(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
     const char *end = parse_switch(e, s, length, value) ? s + length : parse_number(s, length, value);
     return end == s + length && *value >= e->min && *value <= e->max;
 }
 
-/* The value of an option that is one word: neither a text nor a list. */
+/* The value of an option that is one word, no text. */
 static bool parse_word(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
     if (e->kind == OPTION_CHOICE)
         return parse_choice(e->choices, s, length, value) || parse_switch(e, s, length, value);
@@ -158,7 +135,7 @@ static bool parse_value(enum option o, const char *s, size_t length) {
         store_relaxed(option_word(o), length != 0);
         return true;
     }
-    if (!(e->kind == OPTION_LIST ? parse_list : parse_word)(e, s, length, &value))
+    if (!parse_word(e, s, length, &value))
         return false;
     store_relaxed(option_word(o), value);
     return true;
@@ -402,9 +379,6 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
         text_string(&t, option_text(o));
     } else if (e->kind == OPTION_CHOICE) {
         put_choice(&t, e, value);
-    } else if (e->kind == OPTION_LIST) {
-        for (unsigned i = 0; i < MID_RING_RANGES; i++)
-            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&option_mid_rings[i]));
     } else {
         text_number(&t, value);
     }
@@ -434,7 +408,7 @@ int option_parse_live(const char *name, size_t name_length, const char *value, s
     if (v->option == OPTION_COUNT)
         return ENOENT;
     const struct option_entry *e = &option_table[v->option];
-    if (e->when == START || e->kind == OPTION_TEXT || e->kind == OPTION_LIST)
+    if (e->when == START || e->kind == OPTION_TEXT)
         return EPERM;
     return parse_word(e, value, length, &v->value) ? 0 : EINVAL;
 }

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT, OPTION_LIST };
+enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT };
 enum option_when { START, LIVE };
 enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
@@ -20,7 +20,6 @@ enum goal { GOAL_TIME, GOAL_BALANCED, GOAL_MEMORY };
 /* What they set: learn/presets.h. */
 enum preset { PRESET_BALANCED, PRESET_LEAN, PRESET_BURSTY, PRESET_THROUGHPUT, PRESET_COUNT };
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
-enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
 #define OPTION_UNLIMITED ((uint64_t)INT64_MAX)
 
@@ -141,11 +140,6 @@ X(RING_BYTES_TOTAL, BYTES, LIVE,  0, 0, 1 * TIB, "", \
   "maximum size of the blocks in the rings of all threads together, of which each thread has an equal part, but at " \
   "least 128 KiB; 0 for RING_BYTES times the number of processors that the program may use, or times 8 if these are " \
   "fewer") \
-X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", \
-  "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for " \
-  "blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
-X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", \
-  "maximum number of blocks in a ring of large blocks, or 0 to leave that to RING_BYTES") \
 X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
 X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", \
@@ -215,7 +209,7 @@ extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
 #define OPTIONS_LIVE (0 OPTIONS(OPTION_LIVE_BIT)) /* bit o: option o is LIVE */
 _Static_assert(OPTION_COUNT <= 64, "OPTIONS_LIVE has a bit for each option");
 
-/* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads. Those of START options
+/* Parsed values, by enum option. TEXT options keep their text beside. Any thread reads. Those of START options
  * are written by options_init and read-only from the start's end on (region_freeze); LIVE ones are written by
  * option_set. */
 struct HAK_FROZEN start_options {
@@ -225,7 +219,6 @@ extern HAK_HIDDEN struct start_options start_options;
 extern HAK_HIDDEN _Atomic uint64_t live_options[OPTION_COUNT];
 enum { OPTION_TEXT_BYTES = 256 }; /* with the terminator */
 extern HAK_HIDDEN char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES];
-extern HAK_HIDDEN _Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 HAK_INLINE _Atomic uint64_t *option_word(enum option o) {
     return OPTIONS_LIVE >> o & 1 ? &live_options[o] : &start_options.value[o];
@@ -234,12 +227,6 @@ HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o));
 
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);
-
-/* MID_RING_BLOCKS for blocks of this size, which is above 1 KiB and at most 64. */
-HAK_INLINE unsigned option_mid_ring_blocks(size_t block_bytes) {
-    unsigned doubling = highest_bit((block_bytes - 1) / KIB); /* 1 KiB, 2, 4, 8, 16 or 32 KiB and more */
-    return load_relaxed(&option_mid_rings[doubling + (block_bytes > 40 * KIB)]);
-}
 
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);

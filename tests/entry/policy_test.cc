@@ -263,7 +263,7 @@ TEST_F(Policy, TakesAnyFileOrSaysInOneLineWhatIsWrong) {
                                              "64",
                                              "=",
                                              "RING_BYTES=2m",
-                                             "MID_RING_BLOCKS=16",
+                                             "ring_blocks=16",
                                              "SECURE=1",
                                              "POLICY=x",
                                              "# a\n",

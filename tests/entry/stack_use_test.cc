@@ -236,7 +236,7 @@ void is_set() {
     MARK_STACK();
     static char text[512];
     hak_option_set("CGROUP", "1"); /* where it was 0, the library looks for the cgroup now */
-    for (const char *name : {"DECAY_MS", "MID_RING_BLOCKS", "PURGE", "STATS_FILE", "NO_SUCH_OPTION"}) {
+    for (const char *name : {"DECAY_MS", "ring_blocks", "PURGE", "STATS_FILE", "NO_SUCH_OPTION"}) {
         result = hak_option_get(name, text, sizeof text);
         hak_option_set(name, text);
         hak_option_set(name, "nonsense");

@@ -474,28 +474,12 @@ void Machine::do_illegal(const Step &step) {
 
 /* For each option, the default comes first. */
 static const char *const settings[][2] = {
-    {"PURGE", "auto"},
-    {"PURGE", "eager"},
-    {"PURGE", "lazy"},
-    {"PURGE", "never"},
-    {"DRAIN", "1"},
-    {"DRAIN", "0"},
-    {"DRAIN_INTERVAL", "1024"},
-    {"DRAIN_INTERVAL", "1"},
-    {"RING_BYTES", "4m"},
-    {"RING_BYTES", "0"},
-    {"RETAIN_BYTES", "1m"},
-    {"RETAIN_BYTES", "0"},
-    {"POPULATE", "1"},
-    {"POPULATE", "0"},
-    {"SS_CACHE_COUNT", "256"},
-    {"SS_CACHE_COUNT", "0"},
-    {"MID_RING_BLOCKS", "128"},
-    {"MID_RING_BLOCKS", "1"},
-    {"LARGE_RING_BLOCKS", "16"},
-    {"LARGE_RING_BLOCKS", "1"},
-    {"PURGER", "1"},
-    {"PURGER", "0"},
+    {"PURGE", "auto"},       {"PURGE", "eager"},   {"PURGE", "lazy"},          {"PURGE", "never"},
+    {"DRAIN", "1"},          {"DRAIN", "0"},       {"DRAIN_INTERVAL", "1024"}, {"DRAIN_INTERVAL", "1"},
+    {"RING_BYTES", "4m"},    {"RING_BYTES", "0"},  {"RETAIN_BYTES", "1m"},     {"RETAIN_BYTES", "0"},
+    {"POPULATE", "1"},       {"POPULATE", "0"},    {"SS_CACHE_COUNT", "256"},  {"SS_CACHE_COUNT", "0"},
+    {"ring_blocks", "1024"}, {"ring_blocks", "1"}, {"ring_blocks:1m", "1024"}, {"ring_blocks:1m", "1"},
+    {"PURGER", "1"},         {"PURGER", "0"},
 };
 constexpr size_t kSettings = sizeof settings / sizeof settings[0];
 

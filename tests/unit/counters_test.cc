@@ -95,8 +95,8 @@ TEST(Counters, AddUpInOneThread) {
     }
     hak_trim();
     expect_identities("trimmed");
-    for (const char *cap : {"1", "2", "0"}) {
-        hak_option_set("MID_RING_BLOCKS", cap);
+    for (const char *cap : {"1", "2", "1024"}) {
+        hak_option_set("ring_blocks", cap);
         drift(8, 60000);
         expect_identities("with small rings");
     }

@@ -250,8 +250,7 @@ void inside_ask_for_purge(void) {
 }
 
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
-                   INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT &&
-                   INSIDE_LIST == (int)OPTION_LIST,
+                   INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT,
                "inside.h follows options.h");
 static const struct inside_option options[] = {
 #define INSIDE_OPTION(name, kind, when, initial, min, max, choices, help)                                              \
@@ -403,7 +402,6 @@ int inside_moved_is_counted(void) {
     return found[MOVED_RUN] == load_relaxed(&hak_region_use.moved_runs) &&
            found[MOVED_KEPT] == load_relaxed(&hak_region_use.moved_kept);
 }
-unsigned inside_mid_ring_blocks(size_t block_bytes) { return option_mid_ring_blocks(block_bytes); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 unsigned inside_nodes(void) { return region_init() ? hak_region.nodes : 0; }
 unsigned inside_node_of_slot(size_t slot) { return superslab_node(slot / SUPERSLAB_SLOTS); }

@@ -48,8 +48,7 @@ struct inside_option {
     int live;
     uint64_t initial, min, max;
 };
-enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
-unsigned inside_mid_ring_blocks(size_t block_bytes);
+enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 

@@ -187,11 +187,6 @@ long mid_refills() { /* of more blocks than a ring ever holds */
     return growth("ring_refills", [] { rounds(600, 8000); });
 }
 
-long large_spans() {
-    rounds(12, 65 * kKiB);
-    return growth("large_spans", [] { rounds(12, 65 * kKiB); });
-}
-
 long populate_calls() {
     static std::vector<Blocks> kept; /* keeps them, so that the next measurement gets slots that were never used */
     return growth("populate_calls", [] { kept.push_back(allocate(5000, 1000)); });
@@ -398,8 +393,6 @@ const std::vector<Probe> probes = {
     {"POPULATE", "0", "1", 1, populate_calls, {}},
     {"DRAIN", "0", "1", 3, drains, {}},
     {"DRAIN_INTERVAL", "1000000", "100", 20, drains, {}},
-    {"MID_RING_BLOCKS", "128", "8", 200, mid_refills, {}},
-    {"LARGE_RING_BLOCKS", "16", "1", 50, large_spans, {}},
     {"RING_BYTES", "4m", "0", 500, mid_refills, {}},
     {"RING_BYTES_TOTAL", "4m", "128k", 100, mid_refills, {}},
     {"HARD_LIMIT", "0", "16m", 1, refusals, {}},
@@ -464,8 +457,8 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     struct {
         const char *option, *counter;
         void (*batches)();
-    } kinds[] = {{"MID_RING_BLOCKS", "ring_refills", [] { rounds(110, 8000); }},
-                 {"LARGE_RING_BLOCKS", "large_spans", [] { rounds(30, 65 * kKiB); }},
+    } kinds[] = {{"ring_blocks:8000", "ring_refills", [] { rounds(110, 8000); }},
+                 {"ring_blocks:65k", "large_spans", [] { rounds(30, 65 * kKiB); }},
                  {"RING_BYTES", "ring_refills", [] { rounds(110, 8000); }}};
     set("PURGER", "0"); /* a purger would empty the rings of a waiting thread */
     set("RING_BYTES", "64m");
@@ -477,7 +470,7 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
             worker.work();
             return growth(kind.counter, [&] { worker.work(); });
         };
-        set("MID_RING_BLOCKS", of_bytes ? "128" : "48");
+        set("ring_blocks", of_bytes ? "128" : "48");
         long before = slow(of_bytes ? "128k" : "16"), raised = slow(of_bytes ? "64m" : "128");
         long lowered = slow(of_bytes ? "128k" : "8"), again = slow(of_bytes ? "64m" : "128");
         EXPECT_GT(before, 100) << kind.option;
@@ -487,8 +480,7 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     }
     set("PURGER", "1");
     set("RING_BYTES", "4m");
-    set("MID_RING_BLOCKS", "128");
-    set("LARGE_RING_BLOCKS", "16");
+    set("ring_blocks", "1024");
 }
 
 /* Sixteen threads and this one. The system tells of eight processors or more, or eight are taken. */

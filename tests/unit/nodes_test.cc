@@ -359,7 +359,7 @@ void hard_limit(bool locked) {
     constexpr size_t kBytes = 64 * kMiB, kBlock = 900 * kKiB;
     MUST(hak_option_set("HARD_LIMIT", std::to_string(kBytes).c_str()) == 0, "no such option");
     hak_option_set("PURGE", "never");
-    hak_option_set("LARGE_RING_BLOCKS", "1");
+    hak_option_set("ring_blocks", "1");
     std::vector<void *> blocks;
     on_node(0, [&] {
         for (void *p; (p = hak_malloc(kBlock)) != nullptr; blocks.push_back(p))

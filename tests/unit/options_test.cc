@@ -39,13 +39,6 @@ std::string all_options() {
     return all;
 }
 
-std::string seven(const std::string &one) {
-    std::string all = one;
-    for (int i = 1; i < 7; i++)
-        all += "/" + one;
-    return all;
-}
-
 /* Legal values, each with the text that it must read back as. */
 std::vector<std::pair<std::string, std::string>> legal_values(const inside_option &o) {
     std::vector<std::pair<std::string, std::string>> values;
@@ -73,9 +66,6 @@ std::vector<std::pair<std::string, std::string>> legal_values(const inside_optio
                   {"0.0009765625M", "1023"}};
         break;
     case INSIDE_NUMBER: values = {{min, min}, {max, max}}; break;
-    case INSIDE_LIST:
-        values = {{min, seven(min)}, {max, seven(max)}, {"24/32/48/64/64/32/24", "24/32/48/64/64/32/24"}};
-        break;
     default: /* any text */ break;
     }
     if ((o.kind == INSIDE_NUMBER && o.max == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
@@ -109,10 +99,6 @@ std::vector<std::string> illegal_values(const inside_option &o) {
         values.emplace_back("20000000000g"); /* more than 64 bits can hold */
     if (o.kind != INSIDE_CHOICE && o.min > 0)
         values.push_back(std::to_string(o.min - 1));
-    if (o.kind == INSIDE_LIST)
-        for (const char *list :
-             {"1/2", "1/2/3/4/5/6", "1/2/3/4/5/6/7/8", "1/2/3/4/5/6/", "/1/2/3/4/5/6", "129/1/1/1/1/1/1"})
-            values.emplace_back(list);
     return values;
 }
 
@@ -369,19 +355,6 @@ TEST(Options, FilesWithNamesThatAreTooLongAreNotWritten) {
 }
 
 /* If it fails, programs tuned for glibc lose their tuning. */
-TEST(Options, EachNumberOfAListIsForItsSizes) {
-    constexpr size_t kKiB = 1024;
-    ASSERT_EQ(hak_option_set("MID_RING_BLOCKS", "1/2/3/4/5/6/7"), 0);
-    unsigned number = 0;
-    for (size_t to : {2 * kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 40 * kKiB, 64 * kKiB}) {
-        number++;
-        EXPECT_EQ(inside_mid_ring_blocks(to), number) << to;
-        if (to < 64 * kKiB)
-            EXPECT_EQ(inside_mid_ring_blocks(to + 1), number + 1) << to + 1;
-    }
-    EXPECT_EQ(hak_option_set("MID_RING_BLOCKS", "0"), 0);
-}
-
 TEST(Options, GlibcsTrimThresholdSetsRetainBytes) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
@@ -401,7 +374,7 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "/dev/null\n") << "a text option takes the settings after it for its value";
     outcome = run_self({"--print-option", "PRESSURE"});
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
-    outcome = run_self({"--print-option", "LARGE_RING_BLOCKS"});
+    outcome = run_self({"--print-option", "PROFILE_RATE"});
     EXPECT_EQ(outcome.out, "5\n") << outcome.describe();
 }
 
@@ -470,7 +443,7 @@ TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
 
 extern "C" {
 extern const char *hak_options;
-const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,LARGE_RING_BLOCKS=5";
+const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,PROFILE_RATE=5";
 /* Before everything else: whatever this variable says was compiled in instead. */
 static void compile_in(int, char **, char **environment) {
     for (const char variable[] = "HAK_TEST_COMPILED_IN="; *environment != nullptr; environment++)

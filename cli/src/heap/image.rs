@@ -129,7 +129,7 @@ impl Builder {
                 self.set(record, name, text);
             }
             self.set(record, "option_entry.max", 1 << 40);
-            self.set(record, "option_entry.kind", i % 5);
+            self.set(record, "option_entry.kind", i % 4);
             self.set(record, "option_entry.when", i % 2);
         }
         self.place("start_options", count * 8);
@@ -150,7 +150,6 @@ impl Builder {
         (0..classes).for_each(|i| self.put(at + 2 * i, &[0, 10]));
         self.place("ace", self.constant("sizeof tuner_seen"));
         self.place("preset_names", self.constant("PRESET_COUNT") * 8);
-        self.place("option_mid_rings", self.constant("MID_RING_RANGES"));
     }
 
     fn slabs(&mut self) {

@@ -309,9 +309,8 @@ facts! {
             tunables = "TUNABLE_COUNT" in 1..=512, class_tunables = "CLASS_TUNABLE_COUNT" in 1..=64,
             tuned_classes = "TUNED_CLASSES" in 1..=255,
             kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
-            kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
+            kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE,
             live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096,
-                ring_ranges = "MID_RING_RANGES" in 1..=64,
             purger_none = "PURGER_NONE" in BYTE, purger_runs = "PURGER_RUNS" in BYTE,
             purger_parked = "PURGER_PARKED" in BYTE;
     }
@@ -377,7 +376,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options
-    live_options option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
+    live_options option_texts ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
     preset_names asked profile python span_table arenas
 }
 

@@ -14,7 +14,6 @@ pub enum Kind {
     Bytes,
     Choice,
     Text,
-    List,
 }
 
 /// A row of the library's own table.
@@ -52,7 +51,6 @@ fn read_entry(remote: &Remote, facts: &TableFacts, entry: &[u8]) -> Result<Optio
         (facts.kind_bytes, Kind::Bytes),
         (facts.kind_choice, Kind::Choice),
         (facts.kind_text, Kind::Text),
-        (facts.kind_list, Kind::List),
     ];
     let kind = facts.option_kind.of(entry);
     let known = kinds.iter().find(|(value, _)| *value == kind);
@@ -76,7 +74,6 @@ impl OptionEntry {
             Kind::Bytes => "bytes",
             Kind::Choice => "choice",
             Kind::Text => "text",
-            Kind::List => "list",
         }
     }
 
@@ -87,7 +84,6 @@ impl OptionEntry {
             Kind::Text => "text".to_string(),
             _ if self.max == i64::MAX as u64 => format!("{} or more", self.min),
             Kind::Bytes => format!("{} to {}", bytes_text(self.min), bytes_text(self.max)),
-            Kind::List => format!("{} to {}, or seven such: 48/48/48/48/48/48/48", self.min, self.max),
             Kind::Number => format!("{} to {}", self.min, self.max),
         }
     }
@@ -97,7 +93,7 @@ impl OptionEntry {
             Kind::Choice => self.choices.split('|').nth(value as usize).unwrap_or("?").to_string(),
             Kind::Bytes => bytes_text(value),
             Kind::Text => String::new(),
-            Kind::Number | Kind::List => value.to_string(),
+            Kind::Number => value.to_string(),
         }
     }
 
@@ -109,27 +105,18 @@ impl OptionEntry {
         Some(place as u64 % 2)
     }
 
-    /// Numbers as the option's words: one, or seven of a list.
-    pub(super) fn parse(&self, text: &str, list_length: usize) -> Option<Vec<u64>> {
+    /// The option's word.
+    pub(super) fn parse(&self, text: &str) -> Option<u64> {
         let allowed = |value: &u64| (self.min..=self.max).contains(value);
         match self.kind {
             Kind::Choice => {
                 let place = self.choices.split('|').position(|choice| choice.eq_ignore_ascii_case(text));
-                let place = place.map(|place| place as u64).or_else(|| self.parse_switch(text))?;
-                Some(vec![place])
+                place.map(|place| place as u64).or_else(|| self.parse_switch(text))
             }
             Kind::Text => None,
             Kind::Number | Kind::Bytes => {
                 let number = self.parse_switch(text).or_else(|| parse_number(text));
-                number.filter(allowed).map(|value| vec![value])
-            }
-            Kind::List => {
-                let all: Option<Vec<u64>> = text.split('/').map(|part| parse_number(part).filter(allowed)).collect();
-                all.and_then(|all| match all.len() {
-                    1 => Some(vec![all[0]; list_length]),
-                    length if length == list_length => Some(all),
-                    _ => None,
-                })
+                number.filter(allowed)
             }
         }
     }
@@ -205,32 +192,28 @@ mod tests {
     fn values_are_parsed_as_the_library_does() {
         let bytes = entry(Kind::Bytes, 0, 1 << 30, "");
         for (text, value) in [("0", 0), ("64k", 64 << 10), ("3MiB", 3 << 20), ("2mb", 2 << 20), ("1G", 1 << 30)] {
-            assert_eq!(bytes.parse(text, 7), Some(vec![value]), "{text}");
+            assert_eq!(bytes.parse(text), Some(value), "{text}");
         }
         for (text, value) in [("0.5g", 1 << 29), ("1.5 MiB", 3 << 19), ("0.0000019k", 0), ("1 k", 1024)] {
-            assert_eq!(bytes.parse(text, 7), Some(vec![value]), "{text}");
+            assert_eq!(bytes.parse(text), Some(value), "{text}");
         }
         for text in ["", "k", "-1", "1x", "2g", "1 2", "99999999999999999999", "b", "1kbx", "1.5", "1.g", ".5g", "50%"]
         {
-            assert_eq!(bytes.parse(text, 7), None, "{text}");
+            assert_eq!(bytes.parse(text), None, "{text}");
         }
         for text in ["1b", "1ki", "1kbb", "1  k", "1k ", "on"] {
-            assert_eq!(bytes.parse(text, 7), None, "{text}");
+            assert_eq!(bytes.parse(text), None, "{text}");
         }
         let switch = entry(Kind::Number, 0, 1, "");
         for (text, value) in [("on", 1), ("True", 1), ("yes", 1), ("1", 1), ("OFF", 0), ("no", 0), ("false", 0)] {
-            assert_eq!(switch.parse(text, 7), Some(vec![value]), "{text}");
+            assert_eq!(switch.parse(text), Some(value), "{text}");
         }
-        assert_eq!(entry(Kind::Number, 0, 10, "").parse("on", 7), None);
-        assert_eq!(entry(Kind::Choice, 0, 2, "0|1|json").parse("on", 7), Some(vec![1]));
+        assert_eq!(entry(Kind::Number, 0, 10, "").parse("on"), None);
+        assert_eq!(entry(Kind::Choice, 0, 2, "0|1|json").parse("on"), Some(1));
         assert_eq!(guess("HARDLIMIT", ["PURGE", "HARD_LIMIT"].into_iter()), ", did you mean HARD_LIMIT?");
         assert_eq!(guess("FOO", ["PURGE", "HARD_LIMIT"].into_iter()), "");
         let choice = entry(Kind::Choice, 0, 2, "never|auto|always");
-        assert_eq!((choice.parse("AUTO", 7), choice.parse("often", 7)), (Some(vec![1]), None));
-        let list = entry(Kind::List, 1, 128, "");
-        assert_eq!(list.parse("9", 7), Some(vec![9; 7]));
-        assert_eq!(list.parse("1/2/3/4/5/6/7", 7), Some(vec![1, 2, 3, 4, 5, 6, 7]));
-        assert_eq!((list.parse("1/2", 7), list.parse("0", 7), list.parse("129", 7)), (None, None, None));
+        assert_eq!((choice.parse("AUTO"), choice.parse("often")), (Some(1), None));
     }
 
     #[test]

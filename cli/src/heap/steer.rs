@@ -33,12 +33,9 @@ impl Reader {
         let (places, facts) = (&self.layout.places, &self.layout.table);
         let read = |place| self.remote.read_vec(place, self.options.len() * 8);
         let (fixed, live) = (read(places.start_options)?, read(places.live_options)?);
-        let caps = self.remote.read_vec(places.option_mid_rings, facts.ring_ranges as usize)?;
-        let caps: Vec<String> = caps.iter().map(u8::to_string).collect();
         let each = self.options.iter().zip(0..).map(|(entry, number)| {
             let value = match entry.kind {
                 Kind::Text => self.remote.text(places.option_texts + number as u64 * facts.text_bytes)?,
-                Kind::List if caps.iter().any(|cap| *cap != caps[0]) => caps.join("/"),
                 _ => entry.format(word(if entry.live { &live } else { &fixed }, 8 * number)),
             };
             Ok(OptionValue {
@@ -60,14 +57,10 @@ impl Reader {
             let (before, after) = self.set_tunable(place, &addresses, value)?;
             return Ok((self.tunables[place].name.clone(), before, after));
         }
-        let (place, words) = self.setting(name, text)?;
+        let (place, value) = self.setting(name, text)?;
         let entry = &self.options[place];
         let before = self.read_options()?[place].value.clone();
-        if entry.kind == Kind::List {
-            let caps: Vec<u8> = words.iter().map(|&cap| cap as u8).collect();
-            self.remote.write(self.layout.places.option_mid_rings, &caps)?;
-        }
-        self.remote.write(self.layout.places.live_options + place as u64 * 8, &words[0].to_ne_bytes())?;
+        self.remote.write(self.layout.places.live_options + place as u64 * 8, &value.to_ne_bytes())?;
         self.tell_threads()?;
         Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
     }
@@ -80,8 +73,8 @@ impl Reader {
         }
     }
 
-    /// The option's number and the words to write; fails if it may not be set, or not to this.
-    fn setting(&self, name: &str, text: &str) -> Result<(usize, Vec<u64>)> {
+    /// The option's number and the word to write; fails if it may not be set, or not to this.
+    fn setting(&self, name: &str, text: &str) -> Result<(usize, u64)> {
         let bare = match name.get(..7) {
             Some(prefix) if prefix.eq_ignore_ascii_case("HAKMEM_") => &name[7..],
             _ => name,
@@ -96,9 +89,8 @@ impl Reader {
             entry.name,
             entry.name
         );
-        let ranges = self.layout.table.ring_ranges as usize;
         let expected = || format!("{}={text}: expected {}", entry.name, entry.values());
-        Ok((place, entry.parse(text, ranges).with_context(expected)?))
+        Ok((place, entry.parse(text).with_context(expected)?))
     }
 
     // ---- purging ----
