@@ -133,60 +133,26 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     return count_bits(empty | lazy);
 }
 
-/* Runs of claimed slots in SuperSlabs in use, which one call purges. */
-struct batch {
-    bool lazy; /* they become LAZY */
-    unsigned runs;
-    struct claimed_run {
-        uint32_t superslab, slots, empty;
-    } run[OS_RANGES_MAX];
-};
-
 /* Where the system refuses to have pages lazily, as locked ones, it may take them at once. */
-static enum fate give_pages(const struct os_range *ranges, unsigned n, bool lazy) {
-    bool done = lazy;
-    for (unsigned i = 0; done && i < n; i++)
-        done = os_advise(OS_LAZY, ranges[i].address, ranges[i].bytes);
-    if (done)
+static enum fate give_pages(void *address, size_t bytes, bool lazy) {
+    if (lazy && os_advise(OS_LAZY, address, bytes))
         return FATE_LAZY;
     if (lazy)
         store_relaxed(&hak_purge.lazy_refused_ms, os_now_ms());
-    return os_purge(ranges, n) ? FATE_GONE : FATE_KEPT;
+    return os_advise(OS_PURGE, address, bytes) ? FATE_GONE : FATE_KEPT;
 }
 
-bool purge_pages(void *address, size_t bytes, bool lazy) {
-    return give_pages(&(struct os_range){address, bytes}, 1, lazy) != FATE_KEPT;
-}
+bool purge_pages(void *address, size_t bytes, bool lazy) { return give_pages(address, bytes, lazy) != FATE_KEPT; }
 
-/* Not inlined: a frame of its own, and that of the walks stays small. */
-HAK_NOINLINE static size_t purge_batch(struct client *c, struct batch *batch) {
-    size_t purged = 0;
-    if (batch->runs == 0)
-        return 0;
-    struct os_range range[OS_RANGES_MAX];
-    for (unsigned i = 0; i < batch->runs; i++) {
-        const struct claimed_run *run = &batch->run[i];
-        char *at = slot_address(run->superslab * SUPERSLAB_SLOTS + lowest_bit(run->slots));
-        range[i] = (struct os_range){at, count_bits(run->slots) * SLOT_BYTES};
-    }
-    enum fate fate = give_pages(range, batch->runs, batch->lazy);
-    count(&c->counters, COUNT_purge_calls);
-    for (unsigned i = 0; i < batch->runs; i++)
-        purged += release_claimed(c, batch->run[i].superslab, batch->run[i].slots, batch->run[i].empty, fate);
-    batch->runs = 0;
-    return purged;
-}
-
-/* Returns how many slots were purged to make room. */
-static size_t add_to_batch(struct client *c, struct batch *batch, size_t superslab, struct claim claim) {
+/* Purges claimed slots of a SuperSlab in use, run by run. Returns how many left. */
+static size_t purge_runs(struct client *c, size_t superslab, struct claim claim, bool lazy) {
     size_t purged = 0;
     for (uint32_t left = claim.slots; left != 0;) {
-        unsigned start = lowest_bit(left);
-        unsigned slots = lowest_bit(~((uint64_t)left >> start));
+        unsigned start = lowest_bit(left), slots = lowest_bit(~((uint64_t)left >> start));
         uint32_t run = (uint32_t)(low_bits(slots) << start);
-        if (batch->runs == OS_RANGES_MAX)
-            purged += purge_batch(c, batch);
-        batch->run[batch->runs++] = (struct claimed_run){(uint32_t)superslab, run, run & claim.empty};
+        enum fate fate = give_pages(slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES, lazy);
+        count(&c->counters, COUNT_purge_calls);
+        purged += release_claimed(c, superslab, run, run & claim.empty, fate);
         left &= ~run;
     }
     return purged;
@@ -194,14 +160,14 @@ static size_t add_to_batch(struct client *c, struct batch *batch, size_t supersl
 
 /* Purges the SuperSlab's EMPTY slots. If it is wholly free, its wholly free neighbours below go with it in one call,
  * until `max_slots` are reached; the counter `why` counts all of them. */
-static size_t purge_superslab(struct client *c, struct batch *batch, size_t last, size_t max_slots, bool unused,
+static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, bool lazy, bool unused,
                               enum counter why) {
     struct claim claim = claim_free(last, unused);
     uint32_t empty[RUN_SUPERSLABS] = {claim.empty}; /* of those that are wholly claimed */
     if (claim.slots == 0)
         return 0;
     if (!claim.whole)
-        return add_to_batch(c, batch, last, claim);
+        return purge_runs(c, last, claim, lazy);
     size_t n = 1, purged = count_bits(claim.empty), below = 0;
     for (; n < RUN_SUPERSLABS && n <= last && purged < max_slots; n++) {
         if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
@@ -210,14 +176,13 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
         if (claim.slots == 0)
             break;
         if (!claim.whole) { /* taken into use just now */
-            below = add_to_batch(c, batch, last - n, claim);
+            below = purge_runs(c, last - n, claim, lazy);
             break;
         }
         empty[n] = claim.empty;
         purged += count_bits(claim.empty);
     }
-    struct os_range range = {slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES};
-    enum fate fate = give_pages(&range, 1, batch->lazy);
+    enum fate fate = give_pages(slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES, lazy);
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, why, fate != FATE_KEPT ? n : 0);
     for (size_t i = 0; i < n && fate != FATE_KEPT; i++)
@@ -235,12 +200,10 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
 
 void purge_huge_rounding(struct client *c) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
-    struct batch batch = {.lazy = false};
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
             word_active(load_relaxed(&superslab_at(i)->word)) != 0)
-            purge_superslab(c, &batch, i, 1, true, COUNT_cache_evicted_bytes);
-    purge_batch(c, &batch);
+            purge_superslab(c, i, 1, false, true, COUNT_cache_evicted_bytes);
 }
 
 /* A walk over the wholly empty SuperSlabs that are resident. */
@@ -271,7 +234,6 @@ static size_t next_cached(struct cache_walk *walk, uint32_t now) {
 
 size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
     size_t purged = 0;
-    struct batch batch = {.lazy = lazy};
     uint32_t now = os_now_ms();
     note_round(PURGED_SLOTS, now);
     static const uint8_t sets[] = {SET_CACHED, SET_EMPTY, SET_ARENA_EMPTY};
@@ -284,13 +246,13 @@ size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
         while ((at = pass == 0 ? next_cached(&walk, now) : superslab_find_last(set, at)) != BITSET_NONE) {
             size_t empty = account_empty_slots(); /* up to 7 for each thread are not counted yet */
             if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused(now))
-                return purged + purge_batch(c, &batch);
+                return purged;
             size_t max = keep_slots != 0 ? empty - keep_slots : SIZE_MAX;
-            purged += purge_superslab(c, &batch, at, max, false, COUNT_cache_evicted_bytes);
+            purged += purge_superslab(c, at, max, lazy, false, COUNT_cache_evicted_bytes);
             superslab_check_hint(set, at);
         }
     }
-    return purged + purge_batch(c, &batch);
+    return purged;
 }
 
 /* Claims the SuperSlab's LAZY slots. */
@@ -310,7 +272,6 @@ static struct claim claim_lazy(size_t superslab) {
 
 size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms) {
     size_t purged = 0, claimed = 0;
-    struct batch batch = {.lazy = false};
     uint32_t now = os_now_ms();
     for (size_t at = load_acquire(&hak_region_use.superslabs);
          claimed < slots && !purge_was_refused(now) && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
@@ -321,9 +282,9 @@ size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms) {
         if (claim.empty != 0) /* taken and given since we looked */
             account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
         claimed += count_bits(claim.slots);
-        purged += add_to_batch(c, &batch, at, claim);
+        purged += purge_runs(c, at, claim, false);
     }
-    return purged + purge_batch(c, &batch);
+    return purged;
 }
 
 size_t purge_cache_max(void) {
@@ -332,7 +293,6 @@ size_t purge_cache_max(void) {
 
 void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
     struct cache_walk walk = {0, 0};
-    struct batch batch = {.lazy = lazy};
     size_t oldest, cached;
     while ((cached = account_cached_superslabs()) != 0 && !purge_was_refused(now) &&
            (oldest = next_cached(&walk, now)) != BITSET_NONE) {
@@ -346,26 +306,23 @@ void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
         else
             return;
         size_t excess = cached > purge_cache_max() ? (cached - purge_cache_max()) * SUPERSLAB_SLOTS : 1;
-        purge_superslab(c, &batch, oldest, excess, false, why);
-        purge_batch(c, &batch);
+        purge_superslab(c, oldest, excess, lazy, false, why);
         superslab_check_hint(SET_CACHED, oldest); /* it may be old: purged with the one above, or taken into use */
     }
 }
 
 /* Purges what is older than DECAY_MS in one set of SuperSlabs that have EMPTY slots. */
-static void decay_in(struct client *c, struct batch *batch, unsigned set, uint32_t now) {
+static void decay_in(struct client *c, unsigned set, uint32_t now) {
     for (size_t at = load_acquire(&hak_region_use.superslabs); (at = superslab_find_last(set, at)) != BITSET_NONE;
          superslab_check_hint(set, at))
         if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > option(OPT_DECAY_MS))
-            purge_superslab(c, batch, at, 1, false, COUNT_cache_evicted_bytes);
+            purge_superslab(c, at, 1, false, false, COUNT_cache_evicted_bytes);
 }
 
 void purge_decay(struct client *c, uint32_t now) {
     purge_bound_cache(c, now, false);
-    struct batch batch = {.lazy = false};
     if (option(OPT_PURGE) != PURGE_NEVER) {
-        decay_in(c, &batch, SET_EMPTY, now);
-        decay_in(c, &batch, SET_ARENA_EMPTY, now);
+        decay_in(c, SET_EMPTY, now);
+        decay_in(c, SET_ARENA_EMPTY, now);
     }
-    purge_batch(c, &batch);
 }

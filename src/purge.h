@@ -1,8 +1,8 @@
 /* The mechanics of giving memory back to the system. retain.h and limits.h decide what stays resident, and how much.
  *
  *  1. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
- *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, several with one call; then EMPTY
- *     slots, the highest address first, several runs with one call where the kernel has such a call.
+ *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, neighbours with one call;
+ *     then EMPTY slots, the highest address first, a call for each run of them.
  *  2. In every mode the number, size and age of wholly empty SuperSlabs are bounded, as they become empty and as time
  *     passes. Age spares a reserve.
  *  3. In a SuperSlab with a huge page, purging some slots purges the other free slots, too, because one touch made all

@@ -64,14 +64,6 @@ bool os_commit(void *address, size_t bytes); /* readable and writable; ends what
 bool os_forbid(void *address, size_t bytes); /* no access */
 bool os_freeze(void *address, size_t bytes); /* read-only */
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
-/* OS_PURGE of several ranges, a call for each: process_madvise, which takes several, is none of those that every
- * sandbox allows. A part: as OS_PURGE. */
-struct os_range { /* laid out as struct iovec */
-    void *address;
-    size_t bytes;
-};
-#define OS_RANGES_MAX 8 /* callers have them on their stacks */
-bool os_purge(const struct os_range *ranges, unsigned n);
 /* Moves the pages of `from` to `to`, which must read as zero. All or nothing, wherever the kernel stops; but after
  * nothing, any page of `to` may no longer be mapped, or have memory. */
 enum os_moved {

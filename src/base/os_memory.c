@@ -226,13 +226,6 @@ static void os_move_back(char *from, char *to, size_t bytes) {
     }
 }
 
-bool os_purge(const struct os_range *ranges, unsigned n) {
-    bool done = true;
-    for (unsigned i = 0; i < n; i++)
-        done &= os_advise(OS_PURGE, ranges[i].address, ranges[i].bytes);
-    return done;
-}
-
 static bool emulator_has(void *page) {
     int saved = errno;
     unsigned char resident;

@@ -154,14 +154,6 @@ int __wrap_os_open_input(const char *path) {
     return -1;
 }
 
-bool __wrap_os_purge(const struct os_range *ranges, unsigned n);
-bool __wrap_os_purge(const struct os_range *ranges, unsigned n) {
-    bool done = true;
-    for (unsigned i = 0; i < n; i++)
-        done &= __wrap_os_advise(OS_PURGE, ranges[i].address, ranges[i].bytes);
-    return done;
-}
-
 bool __wrap_os_fence_threads(void);
 bool __wrap_os_fence_threads(void) {
     race_fence_threads();

@@ -364,12 +364,6 @@ int inside_is_lazy(size_t slot) {
     return (superslab_lazy_in(slot / SUPERSLAB_SLOTS, UINT32_MAX) >> slot % SUPERSLAB_SLOTS & 1) != 0;
 }
 size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots, false); }
-int inside_purge_pages(char *const *pages, unsigned n) {
-    struct os_range range[OS_RANGES_MAX];
-    for (unsigned i = 0; i < n; i++)
-        range[i] = (struct os_range){pages[i], os_page_bytes()};
-    return os_purge(range, n);
-}
 struct inside_totals inside_pool_count(void) {
     struct superslab_totals t;
     superslab_count(&t);

@@ -199,8 +199,6 @@ void inside_pool_settle(void *client);
 void inside_pool_rest(void *client);
 int inside_is_lazy(size_t slot);
 size_t inside_pool_purge(void *client, size_t keep_slots);
-/* os_purge of these pages, one range each. False: a part was refused. */
-int inside_purge_pages(char *const *pages, unsigned n);
 struct inside_totals inside_pool_count(void);
 void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */
 size_t inside_pool_cached(void);                   /* SuperSlabs */
