@@ -254,7 +254,7 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     count(&h->pool.counters, COUNT_slabs_started);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
-    if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE)) {
+    if (zero && !folios && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         touch_pages(slab_address(s), SLOT_BYTES);
         count(&h->pool.counters, COUNT_populate_calls);
         s->page_flags = PAGES_TAIL;

@@ -33,9 +33,6 @@ X(loan_from_frees,     16384, 1, INT32_MAX, "frees", \
 X(check_frees,         64,    1, 4096,     "frees", \
   "frees for each block in its list between two checks whether a current slab is empty", \
   "`latency`: with 16, P99.99 of free was 5 to 9 us, with 64 as without checks (0.5 to 0.9 us)") \
-X(populate_from_slabs, 16,    0, 255,      "slabs", \
-  "slabs of a class that a heap has started before new ones are faulted in whole; 255: never", \
-  "a whole slab is then at most a sixteenth more than was asked for") \
 X(ring_min_blocks,     8,     1, 1024,     "blocks", \
   "blocks that a ring may hold at least, if its options and RING_BYTES allow them", \
   "`soak` with 4 instead of 8, or ring_min_bytes a quarter or half: 1.24 to 1.31 times the peak of what was live, no " \
@@ -78,6 +75,10 @@ X(spill_percent,  RING, 50,   1,  100,   "percent", \
   "of a ring's capacity that a spill gives back", \
   "docs/experiments.md, rings")
 // clang-format on
+
+/* With POPULATE=1 a heap faults in new slabs of a class whole after so many of them: a whole slab is then at most a
+ * sixteenth more than was asked for. */
+enum { POPULATE_FROM_SLABS = 16 };
 
 enum tunable {
 #define TUNABLE_ENUM(name, ...) TUNE_##name,

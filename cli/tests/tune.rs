@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 const PROGRAM: &str = r#"
 speed=100
 case $HAKMEM_PURGE in lazy) speed=$((speed * 10)) ;; eager) speed=$((speed / 2)) ;; esac
-case $HAKMEM_POPULATE in 0) speed=$((speed * 2)) ;; esac
+case $HAKMEM_POPULATE in 1) speed=$((speed * 2)) ;; esac
 echo "speed $speed"
 "#;
 
@@ -38,11 +38,11 @@ fn settings_that_gain_are_found_and_put_together() {
         return;
     }
     let answer = json(&["--goal", "time", "--rounds", "6"], PROGRAM);
-    assert_eq!(answer["best"], serde_json::json!({"PURGE": "lazy", "POPULATE": "0"}));
+    assert_eq!(answer["best"], serde_json::json!({"PURGE": "lazy", "POPULATE": "1"}));
     assert_eq!(answer["time"]["median"].as_f64().map(|ratio| (ratio * 100.0).round()), Some(5.0));
     let output = tune(&["--goal", "time", "--rounds", "6"], PROGRAM);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("HAKMEM_PURGE=lazy HAKMEM_POPULATE=0 sh -c '\nspeed=100"), "{text}");
+    assert!(text.contains("HAKMEM_PURGE=lazy HAKMEM_POPULATE=1 sh -c '\nspeed=100"), "{text}");
 }
 
 #[test]

@@ -35,7 +35,6 @@
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB)
-#define POPULATE_FROM_SLABS 16     /* of one class in one heap, as in tiny.c */
 #define EXIT_LOOK_BYTES (64 * MIB) /* of blocks checked at the program's end: takes some ten milliseconds */
 
 _Static_assert(sizeof(struct secure_heap) + sizeof(struct secure_entry) *

@@ -151,13 +151,11 @@ TEST(Tunables, HaveAnEffect) {
         {"refill_percent", 100, 1, "ring_refills", [] { kept.push_back(allocate(2000, 2000)); }},
         {"spill_percent", 100, 10, "ring_spills", [] { fill_rings(600, 8000); }},
         {"batch_blocks", 128, 4, "outbox_batches", frees_of_another_thread},
-        {"populate_from_slabs", 255, 2, "populate_calls", [] { kept.push_back(allocate(3000, 1000)); }},
         {"ring_min_blocks", 512, 1, "ring_spills", [] { free_all(allocate(2000, 16000)); }},
         {"ring_spills", 255, 1, "ring_spills", [] { free_all(allocate(2000, 4000)); }},
         {"large_ring_percent", 100, 0, "large_spans", [] { fill_rings(12, 200 * kKiB); }},
     };
     hak_option_set("PURGE", "eager"); /* so that no large block stays beyond its share of rings */
-    hak_option_set("POPULATE", "1");
     for (auto &e : effects) {
         long less = grown(e, e.less), more = grown(e, e.more);
         EXPECT_GT(more, less + 1) << e.tunable << ": " << e.counter;

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 /// What may pay, and what it may pay for: options in capitals, tunables (docs/options.md) in small letters. Each row
 /// is measured for itself; of one option at most one setting wins.
-const SETTINGS: [(&str, &str); 23] = [
+const SETTINGS: [(&str, &str); 22] = [
     ("PURGE", "never"), // a program that ends before its free memory is missed elsewhere
     ("PURGE", "lazy"),  // one that frees much and takes it again
     ("PURGE", "eager"), // one that must be small
@@ -39,14 +39,13 @@ const SETTINGS: [(&str, &str); 23] = [
     ("HUGE_PAGES", "never"),  // sparse use of memory
     ("HUGE_PAGES", "always"), // a large heap that is used whole
     ("RING_BYTES", "256k"),
-    ("RING_BYTES", "32m"), // many blocks above 1 KiB that come and go
-    ("POPULATE", "0"),
+    ("RING_BYTES", "32m"),     // many blocks above 1 KiB that come and go
+    ("POPULATE", "1"),         // small blocks that fill their slabs
     ("DRAIN_INTERVAL", "128"), // threads that free each other's blocks
     ("DRAIN_INTERVAL", "8192"),
     ("carve_bytes", "16k"), // small blocks that are rarely freed
     ("carve_bytes", "1k"),  // few blocks of each of many sizes
-    ("populate_from_slabs", "2"),
-    ("reuse_frees", "1"), // small blocks replaced at random, which must stay small
+    ("reuse_frees", "1"),   // small blocks replaced at random, which must stay small
     ("kept_slabs", "0"),
     ("owned_slabs", "256"),
     ("loan_from_frees", "2048"),
