@@ -170,15 +170,14 @@ static void end_blocks(struct arena *a, bool keep_blocks) {
     thread_leave(h);
 }
 
-bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
+void arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
     struct arena *a = arena_of(handle);
     if (a == NULL || !arena_close(a, handle)) {
         fail_bad_arena(call, handle);
-        return false;
+        return;
     }
     end_blocks(a, keep_blocks);
     arena_put(a);
-    return true;
 }
 
 /* ---- figures ---- */

@@ -16,8 +16,8 @@
 
 /* Returns 0, with ENOMEM, if there is no memory or there are too many arenas. `is_lane`: it never ends (lane.h). */
 uintptr_t arena_make(const hak_arena_options *options, bool is_lane);
-/* Whether there was such an arena; if not, that is reported. */
-bool arena_end(uintptr_t handle, bool keep_blocks, const char *call);
+/* If there is no such arena, that is reported. */
+void arena_end(uintptr_t handle, bool keep_blocks, const char *call);
 /* The record of the arena; NULL: there is none, which is reported. */
 struct arena *arena_checked(uintptr_t handle, const char *call);
 

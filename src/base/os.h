@@ -170,7 +170,7 @@ const char *os_program(void);
 /* Calls `act` on this signal, in its handler; if `at_default`, only if the signal ends the program now. */
 bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number));
 void os_end_by(int signal_number); /* as the signal does without a handler; in its handler: when that returns */
-size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
+void os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; gives up at an error */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but in
  * /dev, as /dev/stderr is). A FIFO or device is written to as it is. -1 on failure. */
 int os_open_output(const char *path);

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-size_t os_write(int fd, const char *text, size_t bytes) {
+void os_write(int fd, const char *text, size_t bytes) {
     int saved = errno;
     size_t done = 0;
     while (done < bytes) {
@@ -21,7 +21,6 @@ size_t os_write(int fd, const char *text, size_t bytes) {
         done += (size_t)wrote;
     }
     errno = saved;
-    return done;
 }
 
 static int open_file(const char *path, int flags) {

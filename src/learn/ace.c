@@ -255,7 +255,7 @@ static void forget(struct ace *a) {
         a->policy[i].charge /= 2;
 }
 
-unsigned ace_turn(struct ace *a, const struct ace_round *round) {
+void ace_turn(struct ace *a, const struct ace_round *round) {
     double over[ACE_PRESETS_MAX];
     charge(a, round, over);
     bool stays = random_unit(&a->dice) <= exp_minus(over[a->in_use] * rate_of(a));
@@ -267,7 +267,6 @@ unsigned ace_turn(struct ace *a, const struct ace_round *round) {
     }
     a->rounds++;
     a->round_ns = a->now_ns;
-    return a->in_use;
 }
 
 void ace_start(struct ace *a, unsigned policies, const struct ace_rule *rules, unsigned in_use,

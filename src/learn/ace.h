@@ -107,8 +107,8 @@ void ace_start(struct ace *a, unsigned policies, const struct ace_rule *rules, u
 void ace_look(struct ace *a, const struct ace_sight *sight);
 /* Has the program swung, and is a round over? */
 bool ace_is_due(const struct ace *a);
-/* A round is over. Returns the preset for the next one. */
-unsigned ace_turn(struct ace *a, const struct ace_round *round);
+/* A round is over: `in_use` is the preset for the next one. */
+void ace_turn(struct ace *a, const struct ace_round *round);
 
 int ace_elo(const struct ace *a, unsigned preset);
 /* How uncertain ratings are. */

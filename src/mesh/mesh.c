@@ -126,10 +126,10 @@ static bool put_merged(struct mesh_pass *p, int fd, uint32_t number, uint32_t me
     return done;
 }
 
-/* How many of the group's pages, from the `from`-th on, are no mappings to files yet. */
-static unsigned new_mappings(struct mesh_pass *p, unsigned from) {
+/* How many of the group's pages are no mappings to files yet. */
+static unsigned new_mappings(struct mesh_pass *p) {
     unsigned n = 0;
-    for (unsigned i = from; i < p->members; i++)
+    for (unsigned i = 0; i < p->members; i++)
         n += *file_of(p, p->member[i]) == 0;
     return n;
 }
@@ -189,7 +189,7 @@ static unsigned list_members(struct mesh_pass *p, uint32_t first, enum wanted wa
  * mapped from files already can still become one. */
 static unsigned choose_members(struct mesh_pass *p, uint32_t first) {
     unsigned units = list_members(p, first, GAINING);
-    return units < 2 || meshed_add_mappings(new_mappings(p, 0)) ? units : list_members(p, first, MAPPED);
+    return units < 2 || meshed_add_mappings(new_mappings(p)) ? units : list_members(p, first, MAPPED);
 }
 
 static void find_groups(struct mesh_pass *p) {
@@ -220,7 +220,7 @@ static void merge_groups(struct mesh_pass *p) {
         if (merge(p))
             count_add(&p->heap->pool.counters, COUNT_mesh_merged_pages, units - 1);
         else
-            meshed_drop_mappings(new_mappings(p, 0));
+            meshed_drop_mappings(new_mappings(p));
     }
 }
 
