@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define BYTES 48
-#define BLOCKS (4 << 20) / BYTES /* so much that what is freed comes to be over the bound of EMPTY slots */
+#define BLOCKS (8 << 20) / BYTES /* so much that what is freed comes to be over the bound of EMPTY slots */
 #define STEPS_MAX 10000
 #define LONG_STEPS 100 /* a hit takes some ten */
 
