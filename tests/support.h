@@ -256,6 +256,17 @@ class MemoryCgroup {
 
 /* ---- this program again, as a child ---- */
 
+/* For a child process whose exit status is the verdict. */
+#define MUST(condition, ...)                                                                                           \
+    do                                                                                                                 \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "line %d: ", __LINE__);                                                                    \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    while (0)
+
 struct Outcome {
     int status = 0; /* as waitpid returns it */
     std::string out, err;

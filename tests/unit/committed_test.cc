@@ -44,15 +44,6 @@ Mappings mappings() {
     return sum;
 }
 
-#define MUST(condition, ...)                                                                                           \
-    do                                                                                                                 \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    while (0)
-
 int in_child(const std::function<void()> &body) {
     fflush(nullptr);
     pid_t pid = fork();

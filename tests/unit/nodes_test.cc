@@ -31,16 +31,6 @@ namespace {
 
 constexpr size_t kSlot = 64 * kKiB, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS;
 
-#define MUST(condition, ...)                                                                                           \
-    do                                                                                                                 \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: ", __LINE__);                                                                    \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    while (0)
-
 void go_to(unsigned node) { processor = static_cast<int>(node + 8 * inside_nodes()); }
 
 /* In a new thread of that node, which ends. */

@@ -48,16 +48,6 @@ namespace {
 
 constexpr size_t kSlot = 64 * kKiB, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS;
 
-#define MUST(condition, ...)                                                                                           \
-    do                                                                                                                 \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: ", __LINE__);                                                                    \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    while (0)
-
 size_t slot_of(const void *block) {
     return static_cast<size_t>(static_cast<const char *>(block) - inside_slot_address(0)) / kSlot;
 }
