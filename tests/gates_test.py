@@ -22,6 +22,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tools"))
 import base  # noqa: E402
 import build  # noqa: E402
+import docs_names  # noqa: E402
 import fuzz  # noqa: E402
 import lint  # noqa: E402
 import long  # noqa: E402
@@ -29,8 +30,6 @@ import packages  # noqa: E402
 import stages  # noqa: E402
 
 TESTS = ROOT / "tests"
-PAGES = ("design", "protocols", "system", "secure", "costs", "observing", "compaction", "arenas", "tunables",
-         "experiments", "tour")
 
 
 def plant(name, text):
@@ -53,7 +52,7 @@ def setUpModule():
     plant("CMakeLists.txt", "# SPDX-License-Identifier: MIT\n")
     for name in ("README.md", "python/README.md", "docs/programs/one.md"):
         plant(name, "# A page\n\n```sh run\ntrue\n```\n")
-    for name in PAGES:
+    for name in docs_names.DOCUMENTS:
         plant(f"docs/{name}.md", "# A page of `one`\n")
     plant("tests/races/races.c", "/* SPDX-License-Identifier: MIT */\n")
     for folder in ("bench", "cli/tests", "include", "packaging"):
