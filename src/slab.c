@@ -22,7 +22,7 @@
 #define EVICT_AT_ONCE 64
 #define VERIFY_FIRST 64  /* slabs that a heap gives back are looked at block by block … */
 #define VERIFY_EVERY 16  /* … then one in sixteen */
-#define PREFETCH_SHARE 4 /* of a slab's blocks, or cache lines: so many are worth bringing all into the cache */
+#define PREFETCH_SHARE 4 /* a quarter of a slab's blocks, or lines, is worth bringing all into the cache */
 
 /* ---- the two lists ---- */
 

@@ -84,8 +84,8 @@ bool slab_countdown_ended(struct heap *h, struct slab *s);
  * list of the class, which is empty: what is freed goes there from now on, so
  * that it is handed out again while it is in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
-/* Brings the slab's blocks into the cache, if so many of them are in a list that this is worth it. The list jumps about
- * in the slab, and who follows it waits for each block to learn where the next is; in address order nobody waits. */
+/* Brings the slab's blocks into the cache in address order, if enough of them are in a list. A list may jump about in
+ * the slab: who follows it waits for each block to learn where the next is. */
 void slab_prefetch(const struct slab *s, unsigned listed);
 /* After that many frees it is checked whether the current slab is empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {

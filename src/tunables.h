@@ -76,7 +76,7 @@ X(spill_percent,  RING, 50,   1,  100,   "percent", \
   "docs/experiments.md, rings")
 // clang-format on
 
-/* With POPULATE=1 a heap faults in new slabs of a class whole after so many of them: a whole slab is then at most a
+/* With POPULATE=1 a heap faults in each new slab of a class as a whole once it has this many: that is at most a
  * sixteenth more than was asked for. */
 enum { POPULATE_FROM_SLABS = 16 };
 

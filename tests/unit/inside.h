@@ -227,7 +227,7 @@ unsigned inside_nodes_read(const char *root, uint8_t *of_processor);
 
 int inside_region_is_scarce(void); /* region.h */
 /* region.h: as if this process had been forked while a thread of its parent, `process`, gave back reserved addresses.
- * Then gives them back for a limit of so many bytes. False: they are still reserved, or somebody is still at it. */
+ * Then gives them back for a limit of `bytes`. False: they are still reserved, or somebody is still at it. */
 int inside_region_cut_after(uint32_t process, size_t bytes);
 
 /* region.h: the bytes just outside the heap and its tables, on both sides. No page there is writable. */

@@ -86,7 +86,7 @@ void an_empty_slab_goes_back() {
     MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
 }
 
-/* A client that has all slots of so many SuperSlabs. Runs that were there once are not looked for in vain any more. */
+/* A client that has all slots of the first `superslabs`. The sets no longer lead a search to runs that were free. */
 void *client_with_all_slots_of(size_t superslabs, unsigned looks_for) {
     void *client = inside_pool_client_new();
     int zero = 0;
