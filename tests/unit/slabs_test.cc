@@ -166,13 +166,13 @@ void superslabs_get_memory_in_part() {
     MUST(inside_pool_count().superslabs <= before + 2, "%zu SuperSlabs", inside_pool_count().superslabs);
 }
 
-/* What the system refuses to take back is not told to have gone. */
+/* hak_trim does not count what the system refuses to take back. */
 void a_refused_purge_gives_nothing_back() {
     hak_free(blocks_of(1, 2 * kMiB)[0]);
     MUST(inside_pool_cached() == 1, "%zu SuperSlabs are cached", inside_pool_cached());
     refuses = true;
-    size_t told = hak_trim();
-    MUST(told == 0, "%zu bytes are told to have gone", told);
+    size_t trimmed = hak_trim();
+    MUST(trimmed == 0, "hak_trim says that %zu bytes went", trimmed);
 }
 
 /* Where nothing is reserved, another mapping may lie where the next SuperSlab would. It is left out, and no other. */
