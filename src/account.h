@@ -16,7 +16,7 @@ enum chore {
     CHORE_PURGER = 1, /* start the purger */
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
-    CHORE_LOOK = 8,   /* `looks` at slabs that changed */
+    CHORE_LOOK = 8,   /* at slabs that changed, as the heap grows */
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
         32,          /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
@@ -36,7 +36,6 @@ struct deltas {
 struct due {
     uint32_t slow_mallocs; /* that have ended */
     uint32_t trim_at;      /* the SuperSlab where CHORE_TRIM goes on */
-    uint32_t looks;        /* at slabs that changed, as the heap grows */
     uint32_t grown_bytes;  /* growth inside slabs that does not make up a slot yet */
     uint8_t chores;        /* enum chore */
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LOOKS_AT_ONCE 2      /* slabs are noted more than once for each that is looked at, so that the looks catch up */
+#define LOOKS_AS_GROWN 1024  /* at once, at most */
 #define MESH_AFTER_LOOKS 512 /* half of what a pass may hold */
 
 /* ---- slabs that changed ---- */
@@ -41,12 +42,15 @@ void pages_changed(struct heap *h, struct slab *s, bool look) {
         pages_look_in_turn(h);
 }
 
-/* TRIM_BUSY: as long as more are noted than may be. TRIM_IDLE: what nobody allocated from between two looks. */
+/* TRIM_BUSY: as long as more are noted than may be. TRIM_IDLE: what nobody allocated from between two looks, once at
+ * most. */
 static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
     for (; looks > 0 && (how == TRIM_IDLE || !retain_may_note(account_changed_slabs())); looks--) {
         size_t slot = superslab_next_changed(load_relaxed(&look_from));
-        if (slot == BITSET_NONE && (slot = superslab_next_changed(0)) == BITSET_NONE)
+        if (slot == BITSET_NONE && (how == TRIM_IDLE || (slot = superslab_next_changed(0)) == BITSET_NONE)) {
+            store_relaxed(&look_from, 0);
             return;
+        }
         store_relaxed(&look_from, slot + 1);
         if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
             look_at(h, slot, how);
@@ -63,10 +67,7 @@ void pages_look_in_turn(struct heap *h) {
         look_in_turn(h, LOOKS_AT_ONCE, TRIM_BUSY);
 }
 
-void pages_look_as_grown(struct heap *h) {
-    look_in_turn(h, h->pool.due.looks, TRIM_IDLE);
-    h->pool.due.looks = 0;
-}
+void pages_look_as_grown(struct heap *h) { look_in_turn(h, LOOKS_AS_GROWN, TRIM_IDLE); }
 
 void pages_forget(const struct slab *s) {
     account_count_inside(-(ptrdiff_t)(count_bits(slab_purged(s)) * os_page_bytes()));

@@ -28,8 +28,7 @@
 void pages_changed(struct heap *h, struct slab *s, bool look);
 /* The looks alone. They take some 1,500 bytes of stack. */
 void pages_look_in_turn(struct heap *h);
-/* The looks that are due as the heap grows, with a purger or without: what was not allocated from between two of them
- * goes. */
+/* The looks as the heap grows, with a purger or without: what was not allocated from between two of them goes. */
 void pages_look_as_grown(struct heap *h);
 /* The purger's looks. */
 void pages_look(struct heap *h);
