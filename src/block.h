@@ -31,7 +31,7 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     return &s->state[0];
 }
 
-/* Likewise, where the usable size is what was asked for: large and huge blocks. */
+/* For those whose usable size is what was asked for: large and huge blocks. */
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
 static inline void block_find_only(struct block *b, const void *p) {
     b->bytes = asked_bytes(b->slab);

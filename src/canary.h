@@ -29,7 +29,7 @@ HAK_INLINE void canary_put(const struct slab *s, char *at, size_t bytes) {
     else
         memcpy(at, words, bytes);
 }
-/* Page by page: it may lie on two, of which the program has given back one. */
+/* Compares page by page: the canary may lie on two pages, of which the program has given back one. */
 __attribute__((noinline, cold, unused)) static bool canary_is_intact_on_pages(const struct slab *s, const char *at,
                                                                               size_t bytes) {
     static const char zeroes[CANARY_TAIL_BYTES];
@@ -49,8 +49,8 @@ HAK_INLINE bool canary_is_intact(const struct slab *s, const char *at, size_t by
     }
     return canary_is_intact_on_pages(s, at, bytes);
 }
-/* Asked where nobody has to read it: the program may keep the page in which its block ends from its children
- * (MADV_DONTFORK), as RDMA libraries do. A sandbox that allows malloc allows these calls, too. */
+/* Whether the bytes are mapped, asked before a look that need not be: a program may keep the page in which its block
+ * ends from its children (MADV_DONTFORK), as RDMA libraries do. A sandbox that allows malloc allows the calls. */
 __attribute__((noinline, cold, unused)) static bool canary_is_there(const char *at, size_t bytes) {
     const size_t page = os_page_bytes();
     bool there = true;

@@ -64,7 +64,7 @@ static void check_canaries(const struct slab *s) {
         fail_damage("overflow", block, asked_bytes(s));
 }
 
-/* They may be the program's bytes from now on: those of `s`, which have come to `block`. */
+/* Clears the canaries of `s`, which lie at `block` by now: they may be the program's bytes from now on. */
 static void clear_canaries(const struct slab *s, char *block) {
     struct canaries c = canaries_of(s);
     memset(block + asked_bytes(s), 0, c.bytes);
@@ -84,8 +84,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-/* To the pool, after a call that was to replace the run's mapping and was refused. A SuperSlab that lost pages in that
- * waits to be mapped again, unless somebody else's mapping has come there. */
+/* Gives a run to the pool after the system refused to replace its mapping. A SuperSlab that lost pages by that waits to
+ * be mapped again, unless somebody else's mapping has come there. */
 static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (os_is_mapped(slot_address(i * SUPERSLAB_SLOTS), SUPERSLAB_BYTES))
@@ -94,7 +94,7 @@ static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
             pool_give_unmapped_run(&h->pool, i, 1);
 }
 
-/* Nobody has touched it yet. False: it may have lost its memory. */
+/* Takes the huge page from a SuperSlab that nobody has touched yet. False: it may have lost its memory. */
 static bool without_huge_page(size_t superslab) {
     if (load_relaxed(&superslab_at(superslab)->huge) != HUGE_WHOLE || option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
@@ -118,7 +118,7 @@ static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *z
 
 static bool is_moved_run(size_t superslab) { return load_relaxed(&superslab_at(superslab)->moved) == MOVED_RUN; }
 
-/* The mappings of freed runs that lie there are replaced. */
+/* The mappings that freed runs kept there are replaced. */
 static void forget_kept(size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (load_relaxed(&superslab_at(i)->moved) == MOVED_KEPT) {
@@ -127,7 +127,7 @@ static void forget_kept(size_t superslab, size_t n) {
         }
 }
 
-/* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
+/* Replaces the run's mapping by an ordinary one, zero. False: refused, and a part may not be mapped any more. */
 static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     for (size_t i = superslab; i < superslab + n; i++)
@@ -171,7 +171,7 @@ static void give_run(struct heap *h, struct slab *s, bool resident) {
         pool_give_run(&h->pool, superslab, n, resident && !is_fresh);
 }
 
-/* The same, of a run that is not mapped. */
+/* Gives a run that is not mapped. */
 static void give_unmapped(struct heap *h, struct slab *s) {
     forget_move(first_superslab(s));
     store_relaxed(&s->kind, KIND_FREE);
@@ -191,7 +191,8 @@ static bool take_back(struct slab *s) {
     return false;
 }
 
-/* For the last look at it (observe/exit_check.h), unless pages were moved there, and may be lost when they go. */
+/* Notes the run for the last look (observe/exit_check.h), unless pages were moved there: these may be lost when they go
+ * back. */
 static void note_freed(const struct slab *s) {
     size_t first = first_superslab(s);
     if (!is_moved_run(first))
@@ -233,8 +234,8 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     return true;
 }
 
-/* All of the run moves, what lies behind the block too: what stays is known to be zero. If nothing moves, the target is
- * the pool's again. */
+/* The whole run moves, with what lies behind the block, so that what stays is known to be zero. If nothing moves, the
+ * target goes back to the pool. */
 static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t wanted, bool zero) {
     size_t have = huge_superslabs_of(s->bytes);
     char *from = slab_address(s), *target = slot_address(to * SUPERSLAB_SLOTS);
@@ -254,7 +255,7 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     return OS_MOVED_NOTHING;
 }
 
-/* What is known of the memory has moved with it: whether it was advised, and whose it is. */
+/* Records that what is known of the memory has moved with it: whether huge pages were advised, and its node. */
 static void take_mapping(size_t from, size_t to, size_t n) {
     forget_kept(to, n);
     for (size_t i = 0; i < n; i++) {

@@ -36,8 +36,8 @@ static void check_canary(const struct slab *s) {
 
 #define SHUT_FIRST 4
 #define SHUT_EVERY (UINT8_MAX + 1)
-/* Only what libc would unmap: programs get away with reading smaller blocks after they freed them. CPython 3.10 does as
- * a daemon thread ends after the interpreter, whose state is 113,528 bytes. */
+/* Only what libc would unmap: programs get away with reading smaller blocks after they freed them. CPython 3.10 does
+ * so when a daemon thread ends after the interpreter, whose state is 113,528 bytes. */
 #define SHUT_BYTES (128 * KIB)
 
 static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
@@ -45,7 +45,7 @@ static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 static bool is_to_be_shut(struct heap *h, const struct slab *s) {
     if (asked_bytes(s) < SHUT_BYTES)
         return false;
-    if (unlikely(h->pool.is_shared)) /* nothing of it is counted in but counters, and it has no ring to wait in */
+    if (unlikely(h->pool.is_shared)) /* it has counters alone, and no ring in which a block could wait */
         return false;
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
     return due && h->pool.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;

@@ -18,7 +18,7 @@
 /* Where the next look of a freeing thread begins: a slot, and a hint. */
 static HAK_APART _Atomic size_t look_from;
 
-/* The slab is not noted any longer. */
+/* Gives back the slab's free pages, forgets the note, and returns how many there were. */
 static size_t look_at(struct heap *h, size_t slot, enum trim how) {
     struct slab *s = slab_of_slot(slot);
     superslab_forget_changed(slot / SUPERSLAB_SLOTS, 1u << slot % SUPERSLAB_SLOTS);
@@ -42,8 +42,8 @@ void pages_changed(struct heap *h, struct slab *s, bool look) {
         pages_look_in_turn(h);
 }
 
-/* TRIM_BUSY: as long as more are noted than may be. TRIM_IDLE: what nobody allocated from between two looks, once at
- * most. */
+/* Looks at noted slabs: with TRIM_BUSY while more are noted than may be, with TRIM_IDLE at those that nobody allocated
+ * from between two looks, once at most. */
 static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
     for (; looks > 0 && (how == TRIM_IDLE || !retain_may_note(account_changed_slabs())); looks--) {
         size_t slot = superslab_next_changed(load_relaxed(&look_from));
@@ -59,11 +59,11 @@ static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
     }
 }
 
-/* The heap of threads without one owns nothing, or each of them would take the slab for its own. */
+/* The heap that threads without a heap share owns nothing, or each of them would take the slab for its own. */
 void pages_look_in_turn(struct heap *h) {
     if (PROVEN(look_shared, !!h->pool.is_shared))
         return;
-    if (!presence_has_purger() || (h->pool.arena != 0 && !h->pool.is_lane)) /* which looks at all but arenas */
+    if (!presence_has_purger() || (h->pool.arena != 0 && !h->pool.is_lane)) /* the purger looks at no arena */
         look_in_turn(h, LOOKS_AT_ONCE, TRIM_BUSY);
 }
 
@@ -110,7 +110,7 @@ static void mark_range(struct slab_map *map, unsigned first, unsigned end, bool 
         map->free[i / 64] = (map->free[i / 64] & ~((uint64_t)1 << i % 64)) | (uint64_t)free << i % 64;
 }
 
-/* Calls for each run of pages in `pages` what its blocks are. */
+/* Marks the blocks that touch these pages as free or not, and returns how many there are. */
 static unsigned mark_pages(struct slab_map *map, uint32_t pages, size_t block_bytes, bool free) {
     size_t page = os_page_bytes();
     unsigned blocks = 0;
@@ -152,13 +152,13 @@ bool pages_trim_pays(const struct slab *s, enum trim how) {
     return page < SLOT_BYTES && (lazy || listed * bytes + count_bits(tail_pages(s, bytes)) * page >= page);
 }
 
-/* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
+/* Before `pages` are purged: the blocks that touch them leave the slab's list. */
 static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, size_t bytes) {
     store_relaxed(&s->purged_pages, slab_purged(s) | pages);
     account_count_inside((ptrdiff_t)(count_bits(pages) * os_page_bytes()));
     s->purged_blocks = (uint16_t)mark_pages(map, slab_purged(s), bytes, false);
     slab_set_hits(s);
-    uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
+    uintptr_t list = slab_terminator(s); /* the list anew, of the blocks that stay, the highest pushed first */
     for (unsigned i = slab_carved(s); i-- > 0;)
         if (map->free[i / 64] >> (i % 64) & 1) {
             uintptr_t block = (uintptr_t)slab_address(s) + i * bytes;
@@ -193,9 +193,9 @@ static bool touches(uint32_t pages, size_t offset, size_t bytes) {
     return (pages >> offset / page | pages >> (offset + bytes - 1) / page) & 1;
 }
 
-/* Marks the blocks that look free. True: they are those of the list, as there are as many, and their links lead to all
- * of them but the first, together, and to the end. In address order, which the caches foresee: following the links
- * takes ten times as long in a slab that is not in the cache. */
+/* Marks the blocks that look free. True: they are those of the list, as there are as many, and the sum of their links
+ * is that of links to all of them except the first, and to the end. Reads in address order, which the caches foresee:
+ * following the links takes ten times as long in a slab that is not in the cache. */
 HAK_READS_PROGRAM_BYTES static bool map_by_looks(const struct slab *s, struct slab_map *map) {
     size_t bytes = size_classes[slab_class(s)].block_bytes, offset = 0;
     uintptr_t slab = (uintptr_t)slab_address(s), key = slab ^ hak_region.key, links = 0, offsets = 0;

@@ -17,7 +17,7 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident
+/* Counts slots that were taken; `had`: how many of them were EMPTY and LAZY. False: the others may not become resident
  * (HARD_LIMIT), or the arena may not have that many; then the caller puts all back. */
 static bool admit(struct client *c, size_t slots, struct run_contents had, size_t new_superslabs) {
     size_t empty = had.empty, unused = slots - empty;
@@ -39,7 +39,7 @@ static bool admit(struct client *c, size_t slots, struct run_contents had, size_
     return true;
 }
 
-/* New memory for a whole SuperSlab was refused. What gets memory in part may be another node's. */
+/* New memory for a whole SuperSlab was refused: takes a span from one that gets memory in part, on any node. */
 static size_t take_in_part(struct superslab_wish *wish) {
     size_t slot = BITSET_NONE, superslab;
     unsigned from = wish->from;
@@ -91,7 +91,7 @@ static void note_among_nodes(struct client *c, size_t slot, unsigned here, bool 
 static void note_node(struct client *c, size_t slot, unsigned here, bool anywhere) {
     likely(hak_region.nodes == 1) ? (void)0 : note_among_nodes(c, slot, here, anywhere);
 }
-/* Shall the search go on among the SuperSlabs of all nodes? */
+/* Whether the search goes on, among the SuperSlabs of all nodes. */
 static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes > 1 && wish->from != NODE_ANY; }
 
 static unsigned empty_slots_in(size_t superslab) {
@@ -118,7 +118,7 @@ static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned t
         address_of(superslab), (uint64_t)at);
 }
 
-/* The same of a span, which is no longer LAZY then. */
+/* Counts a span that was taken, and ends that slots of it are LAZY. False: as with admit. */
 static bool admit_span(struct client *c, size_t slot, unsigned slots, uint32_t empty, bool *zero) {
     uint32_t span = (uint32_t)(low_bits(slots) << slot % SUPERSLAB_SLOTS);
     uint32_t lazy = superslab_lazy_in(slot / SUPERSLAB_SLOTS, span);
@@ -234,7 +234,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 
 /* ---- runs of SuperSlabs ---- */
 
-/* After a claim: all slots are resident from now on. False: they may not be, and the claim is undone. */
+/* Makes all slots of a claimed run resident. False: they may not be (HARD_LIMIT), and the claim is undone. */
 static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigned here, bool *zero) {
     struct run_contents run = superslab_run_contents(first, n);
     if (!admit(c, n * SUPERSLAB_SLOTS, run, 0)) {
@@ -247,7 +247,7 @@ static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigne
     return true;
 }
 
-/* A wholly free run, with memory of the node `from` or, with NODE_ANY, of any. */
+/* Takes a wholly free run that has memory of the node `from` (NODE_ANY: of any) or none. */
 static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t align, bool *zero) {
     size_t first = c->arena != 0 ? arena_claim_run(c, from, n, align) : BITSET_NONE;
     bool joins = c->arena != 0 && first == BITSET_NONE;

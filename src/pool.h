@@ -29,8 +29,8 @@ enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero);
  * Returns its number, or BITSET_NONE. */
 size_t pool_grow(unsigned slots);
 
-/* A run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Number of the
- * first SuperSlab or BITSET_NONE. */
+/* Takes a run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Returns the
+ * number of the first, or BITSET_NONE. */
 size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero);
 /* Gives it back; `resident`: its pages may hold data. */
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident);
@@ -38,4 +38,5 @@ void pool_give_run(struct client *c, size_t first, size_t n, bool resident);
 void pool_give_unmapped_run(struct client *c, size_t first, size_t n);
 /* Gives back the addresses of all SuperSlabs that are free. */
 void pool_unmap_free(struct client *c);
+/* Takes the SuperSlabs behind a run, so that it grows from `n` to `wanted`. */
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted);

@@ -184,7 +184,6 @@ static void begin_use(size_t superslab, uint64_t before, uint64_t after, unsigne
     superslab_changed(superslab, before, after);
 }
 
-/* Takes the span in this SuperSlab, which must be in use, or wholly free if `whole`. BITSET_NONE if it does not fit. */
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish) {
     struct superslab *ss = superslab_at(superslab);
     uint64_t w = load_acquire(&ss->word);
@@ -212,8 +211,8 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
     }
 }
 
-/* Searches one set of a node from `from` up and then from its beginning, until `misses_max` members did not do. Most
- * heaps have no more than 64 SuperSlabs, so their word is read first, without the levels above. */
+/* Searches one set of a node from `from` up and then from its beginning, until `misses_max` members were of no use.
+ * Most heaps have no more than 64 SuperSlabs, so their word is read first, without the levels above. */
 static size_t search(unsigned set, unsigned node, size_t from, bool whole, struct superslab_wish *wish,
                      size_t misses_max) {
     size_t misses = 0;
@@ -339,8 +338,7 @@ void superslab_unclaim_run(size_t first, size_t n) {
     }
 }
 
-/* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
- * how many are free from `first` on; n when claimed. */
+/* Resident bits stay, so that a failed claim can be undone. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n) {
     size_t limit = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < n; i++) {
@@ -460,8 +458,8 @@ bool superslab_map_slots(unsigned slots, size_t *superslab) {
 
 /* ---- slabs on offer ---- */
 
-/* An arena's offer is no offer to the process: who looks for one by an old hint must not get a slab that an arena may
- * end with. */
+/* An arena's offer is no offer to the process: a search of the process's that follows an old hint must not get a slab
+ * that may end with its arena. */
 void superslab_offer(size_t slot, unsigned class_id) {
     uint32_t arena = superslab_arena(slot / SUPERSLAB_SLOTS);
     /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid_offer). */
@@ -481,7 +479,8 @@ unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer) {
     return SUPERSLAB_SLOTS;
 }
 
-/* A slot of the SuperSlab that was on offer for the class a moment ago. Eight bytes are compared at a time. */
+/* A slot of the SuperSlab that was on offer for the class a moment ago; 32: there was none. Eight bytes are compared at
+ * a time. */
 HAK_READS_WHOLE_WORDS static unsigned guess_offer(struct superslab *ss, unsigned class_id) {
     const uint64_t ones = UINT64_MAX / UINT8_MAX;
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) {

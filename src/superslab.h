@@ -34,7 +34,7 @@ HAK_INLINE bool word_is_cached(uint64_t w) { return word_active(w) == 0 && word_
 /* ---- arenas ---- */
 
 HAK_INLINE uint32_t superslab_arena(size_t superslab) { return load_relaxed(&superslab_at(superslab)->arena); }
-/* Does the SuperSlab, the slab belong to the client's arena, or both to none? */
+/* Whether the SuperSlab, or the slab, is in the client's arena; for a client without arena, whether it is in none. */
 HAK_INLINE bool superslab_is_for(const struct client *c, size_t superslab) {
     return superslab_arena(superslab) == c->arena;
 }
@@ -42,7 +42,7 @@ HAK_INLINE bool slab_is_for(const struct client *c, const struct slab *s) {
     return superslab_is_for(c, slot_of(s) / SUPERSLAB_SLOTS);
 }
 
-/* How an offer is noted, by the process or an arena. */
+/* The byte that notes an offer. An arena's has a flag, so that no search of the process's takes it. */
 #define OFFER_IN_ARENA 0x80u
 _Static_assert((unsigned)CLASSES < OFFER_IN_ARENA, "room for the flag");
 HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
@@ -51,7 +51,7 @@ HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
 
 /* ---- nodes ---- */
 
-/* In place of a node: of all of them. */
+/* Stands for all nodes, where one may be named. */
 #define NODE_ANY UINT32_MAX
 
 HAK_INLINE unsigned superslab_node(size_t superslab) { return load_relaxed(&superslab_at(superslab)->node); }
@@ -61,8 +61,8 @@ HAK_INLINE unsigned node_here(void) { return likely(hak_region.nodes == 1) ? 0 :
 /* The number of a set among those of a node. */
 HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node * hak_region.node_sets; }
 
-/* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no
- * node. */
+/* Whether a search of `node`, or of NODE_ANY, may take something from the SuperSlab, whose word is `w`. One without
+ * memory serves any node. */
 HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node) {
     return likely(superslab_node(superslab) == node) || node == NODE_ANY ||
            (word_resident(w) == 0 && load_relaxed(&superslab_at(superslab)->lazy) == 0);
@@ -95,7 +95,7 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after);
  * there. */
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab);
 void superslab_check_hints_of_nodes(unsigned set, size_t superslab);
-/* The same with the sets of all nodes. */
+/* Does that for the sets of all nodes. */
 HAK_INLINE void superslab_check_hint(unsigned set, size_t superslab) {
     likely(hak_region.nodes == 1) ? superslab_check_hint_of(set, 0, superslab)
                                   : superslab_check_hints_of_nodes(set, superslab);
@@ -111,8 +111,9 @@ struct superslab_wish {
     unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
 };
 
-/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones with
- * memory, without memory; from one SuperSlab, if it is in use, or wholly free where `whole`. */
+/* Each takes a span and returns its first slot, or BITSET_NONE: in_use from SuperSlabs in use, cached from wholly free
+ * ones with memory, clean from wholly free ones without; superslab_take from this one, which must be in use, or with
+ * `whole` wholly free. */
 size_t superslab_take_in_use(struct superslab_wish *wish);
 size_t superslab_take_cached(struct superslab_wish *wish);
 size_t superslab_take_clean(struct superslab_wish *wish);
@@ -133,14 +134,14 @@ void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident);
 /* Gives a span, whose slots become EMPTY if `kept`, else UNUSED. Returns the word afterwards. */
 uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
 
-/* The slots are ACTIVE and the caller's. Makes them LAZY: from the caller's giving them as UNUSED on. */
+/* Makes slots LAZY that are ACTIVE and the caller's: they are as soon as the caller gives them as UNUSED. */
 void superslab_begin_lazy(size_t superslab, uint32_t slots);
-/* Likewise: those that are LAZY still, and so not known to be zero. The word has carried the bits along, so relaxed is
- * enough. */
+/* Which of the slots, ACTIVE and the caller's, are LAZY still, and so not known to be zero. The word has carried the
+ * bits along, so relaxed is enough. */
 HAK_INLINE uint32_t superslab_lazy_in(size_t superslab, uint32_t slots) {
     return load_relaxed(&superslab_at(superslab)->lazy) & slots;
 }
-/* Ends that for all slots `lazy`, which are LAZY. */
+/* The slots `lazy`, LAZY until now, are no longer. */
 void superslab_end_lazy(size_t superslab, uint32_t lazy);
 
 /* Is the slot's memory resident before it is touched, zero or not? */
@@ -173,9 +174,9 @@ HAK_INLINE void superslab_note_changed(size_t slot) {
     if (!(PROVEN(note_look, load_seq(changed)) >> slot % SUPERSLAB_SLOTS & 1))
         superslab_note_changed_anew(slot);
 }
-/* Forgets that of these slots. */
+/* Forgets the notes of these slots. */
 void superslab_forget_changed(size_t superslab, uint32_t slots);
-/* The first slot at or after this one of which it is noted, or BITSET_NONE. */
+/* The first slot at or after this one whose slab is noted, or BITSET_NONE. */
 size_t superslab_next_changed(size_t slot);
 
 /* ---- runs of whole SuperSlabs ---- */
@@ -194,8 +195,8 @@ struct run_contents {
     uint32_t lazy_ms;
 };
 struct run_contents superslab_run_contents(size_t first, size_t n);
-/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now
- * on. */
+/* Both make all slots of a run ACTIVE and resident: occupy those of a claimed run, begin those of a new one. SuperSlabs
+ * that had no memory are the node's from now on. */
 void superslab_occupy_run(size_t first, size_t n, unsigned node);
 void superslab_begin_run(size_t first, size_t n, unsigned node);
 /* Gives a run, whose slots become EMPTY if `resident`, else UNUSED. */
@@ -225,8 +226,8 @@ size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* Offers, and takes, tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
 size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node);
-/* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or
- * BITSET_NONE. */
+/* Both look in one SuperSlab. The first takes off the lowest slot with this offer; 32: there is none. The second takes
+ * off one of the `slots` whose slab has the class, or returns BITSET_NONE. */
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer);
 size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id);
 
@@ -235,7 +236,7 @@ size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, 
 /* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that
  * were never in use. */
 size_t superslab_next_active(size_t slot);
-/* The same in a part: looks at no SuperSlab behind. */
+/* Looks only at SuperSlabs of that range. */
 size_t superslab_next_active_in(size_t slot, struct superslab_range in);
 
 struct superslab_totals {
@@ -243,5 +244,5 @@ struct superslab_totals {
 };
 /* Exact, by reading every word; `superslabs` counts those in use. */
 void superslab_count(struct superslab_totals *totals);
-/* ACTIVE and EMPTY slots in the SuperSlabs of a node, likewise. */
+/* ACTIVE and EMPTY slots in the SuperSlabs of a node, by reading every word. */
 size_t superslab_slots_of_node(unsigned node);
