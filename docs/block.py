@@ -112,8 +112,8 @@ class Slot:
 
     def state(self, index=0):
         """The state of a block that is not tiny, as an index into STATES."""
-        name = "slab.guarded.state" if self.kind() == "secure large" else "slab.state"
-        return number(self.record + self.tables.constant(name) + index, 1) & self.tables.constant("BLOCK_STATE")
+        states = self.record + self.tables.constant("slab.mid.state")  # where that of a single block is, too
+        return number(states + index, 1) & self.tables.constant("BLOCK_STATE")
 
     def earlier(self, slots):
         return Slot(self.tables, self.start - slots * self.tables.constant("SLOT_BYTES"))
@@ -135,7 +135,7 @@ def first_of_span(slot):
     huge = range(slot.number % superslab, slot.number + 1, superslab)
     for slots in [*large, *huge]:
         first = slot.earlier(slots)
-        if first.kind() in ("large", "huge", "secure large") and slot.address < first.start + first.get("bytes"):
+        if first.kind() in ("large", "huge", "secure large") and slot.address < first.start + first.get("single.bytes"):
             return first
     return slot
 
@@ -153,14 +153,14 @@ def list_has(slot, block, wanted):
 
 def tiny_state(slot, index, block):
     tables, slot_bytes = slot.tables, slot.tables.constant("SLOT_BYTES")
-    if index >= slot.get("carved"):
+    if index >= slot.get("tiny.carved"):
         return "never handed out"
     first, last = block - slot.start, block - slot.start + slot.classed("block_bytes") - 1
-    if any(slot.get("purged_pages") >> page & 1 for page in range(first // 4096, last // 4096 + 1)):
+    if any(slot.get("tiny.purged_pages") >> page & 1 for page in range(first // 4096, last // 4096 + 1)):
         return "free, and its page was given back"
     if number(block) >> 32 != (slot.start ^ tables.region("key")) >> 32:
         return "in use"
-    if list_has(slot, slot.get("list"), block):
+    if list_has(slot, slot.get("tiny.list"), block):
         return "free, in the slab's list"
     inbox = slot.get("inbox")
     if inbox and list_has(slot, slot.start + inbox % slot_bytes, block):
@@ -174,7 +174,7 @@ def tiny_state(slot, index, block):
 def secure_state(slot, index):
     constant = slot.tables.constant
     line = constant("SPAN_STATES_LINE") + index // 64
-    state = number(slot.get("secure") + line * constant("SPAN_LINE_BYTES") + index % 64 * 2, 2)
+    state = number(slot.get("mid.secure") + line * constant("SPAN_LINE_BYTES") + index % 64 * 2, 2)
     return "never handed out" if state == 0 else "freed" if state & constant("STATE_FREED") else "in use"
 
 
@@ -198,7 +198,7 @@ def describe(address):
     if kind in ("large", "huge", "secure large", "guard page"):
         state = "unknown" if kind == "guard page" else STATES[slot.state()]
         return [f"block   {slot.get('bytes')} bytes, the only one of its span", f"state   {state}", slab, *slot.arena()]
-    block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("start")
+    block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("mid.start")
     index = (address - start) // block_bytes
     block = start + index * block_bytes
     if not 0 <= index < slot.classed("blocks"):

@@ -66,10 +66,10 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(s, block)))
         return alloc_free_slow(p);
-    _Atomic uintptr_t *list = s->free_to;
+    _Atomic uintptr_t *list = s->tiny.free_to;
     block_link(block, load_folded(list));
     store_folded(list, block);
-    if (unlikely(--s->countdown == 0))
+    if (unlikely(--s->tiny.countdown == 0))
         alloc_countdown_ended(s);
 }
 
@@ -99,11 +99,11 @@ HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool ex
         return outside(p, bytes);
     struct slab *s = slab_at_offset(offset);
     if (exactly) { /* a hit keeps no copy of the size or of the first one */
-        bytes -= s->first_size;
+        bytes -= s->tiny.first_size;
         HAK_FORGET(bytes);
         if (unlikely(bytes >= s->sizes)) {
             HAK_FORGET(s);
-            return no_hit(p, bytes + s->first_size);
+            return no_hit(p, bytes + s->tiny.first_size);
         }
     } else if (unlikely(bytes - 1 >= s->tiny_bytes)) {
         return no_hit(p, bytes);

@@ -23,16 +23,19 @@ enum block_state {
 };
 
 static inline unsigned block_state(const struct slab *s, unsigned i) {
-    return load_relaxed(&s->state[i]) & BLOCK_STATE;
+    return load_relaxed(&s->mid.state[i]) & BLOCK_STATE;
 }
-/* For kinds whose slabs have one block. */
+
+/* ---- kinds whose slabs are one block ---- */
+
+static inline unsigned single_state(const struct slab *s) { return load_relaxed(&s->single.state) & BLOCK_STATE; }
 static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     (void)p;
-    return &s->state[0];
+    return &s->single.state;
 }
 
 /* For those whose usable size is what was asked for: large and huge blocks. */
-HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
+HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->single.bytes - s->single.slack_bytes; }
 static inline void block_find_only(struct block *b, const void *p) {
     b->bytes = asked_bytes(b->slab);
     if ((const char *)p == slab_address(b->slab))
@@ -40,7 +43,7 @@ static inline void block_find_only(struct block *b, const void *p) {
 }
 static inline bool block_is_only_free(const struct block *b, const void *p) {
     (void)p;
-    return block_state(b->slab, 0) != BLOCK_LIVE;
+    return single_state(b->slab) != BLOCK_LIVE;
 }
 
 /* Removes the block from the profile before it is freed or resized. Returns whether it was there. */
@@ -54,6 +57,6 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
 /* For kinds whose slabs have one block: the block's arena ends. */
 static inline bool block_drop_only(struct heap *h, struct slab *s) {
     (void)h;
-    block_unsample(&s->state[0], slab_address(s));
+    block_unsample(&s->single.state, slab_address(s));
     return true;
 }

@@ -39,14 +39,14 @@ struct canaries {
 };
 
 static struct canaries canaries_of(const struct slab *s) {
-    size_t run = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES, room = run - asked_bytes(s);
+    size_t run = huge_superslabs_of(s->single.bytes) * SUPERSLAB_BYTES, room = run - asked_bytes(s);
     return (struct canaries){min_size(room, CANARY_TAIL_BYTES),
                              room >= (size_t)2 * CANARY_TAIL_BYTES ? run - CANARY_TAIL_BYTES : 0};
 }
 
 static void huge_set_bytes(struct slab *s, size_t asked, bool zero) {
-    slab_set_bytes(s, round_up(asked, os_page_bytes()));
-    s->slack_bytes = (uint32_t)(s->bytes - asked);
+    s->single.bytes = round_up(asked, os_page_bytes());
+    s->single.slack_bytes = (uint32_t)(s->single.bytes - asked);
     struct canaries c = canaries_of(s);
     if (zero)
         return;
@@ -77,7 +77,7 @@ static void clear_canaries(const struct slab *s, char *block) {
 static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, bool zero) {
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
     huge_set_bytes(s, bytes, zero);
-    store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->single.state, BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_HUGE));
     count(&h->pool.counters, COUNT_huge_runs);
@@ -158,7 +158,7 @@ static bool keep_moved(size_t superslab, size_t n) {
 }
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
-    size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
+    size_t n = huge_superslabs_of(s->single.bytes), superslab = first_superslab(s);
     bool moved = is_moved_run(superslab) && !(resident && keep_moved(superslab, n));
     bool is_fresh = moved && huge_remap(superslab, n);
     bool broken = moved && !is_fresh && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
@@ -175,15 +175,15 @@ static void give_run(struct heap *h, struct slab *s, bool resident) {
 static void give_unmapped(struct heap *h, struct slab *s) {
     forget_move(first_superslab(s));
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
+    pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->single.bytes));
 }
 
 /* If several threads free the block at the same moment, only one finds it live: that thread alone makes the state free,
  * and holds the record from then on. */
 static bool take_back(struct slab *s) {
-    uint8_t state = load_relaxed(&s->state[0]);
+    uint8_t state = load_relaxed(&s->single.state);
     while ((state & BLOCK_STATE) == BLOCK_LIVE)
-        if (PROVEN(huge_twice, rmw_cas(&s->state[0], &state, BLOCK_FREE))) { /* pairs with itself */
+        if (PROVEN(huge_twice, rmw_cas(&s->single.state, &state, BLOCK_FREE))) { /* pairs with itself */
             if (state & BLOCK_PROFILED)
                 hook_sampled_freed(slab_address(s));
             return true;
@@ -196,7 +196,7 @@ static bool take_back(struct slab *s) {
 static void note_freed(const struct slab *s) {
     size_t first = first_superslab(s);
     if (!is_moved_run(first))
-        for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), HAD_HUGE_MAX); i++)
+        for (size_t i = 0; i < min_size(huge_superslabs_of(s->single.bytes), HAD_HUGE_MAX); i++)
             store_relaxed(&superslab_at(first + i)->had_huge, true);
 }
 
@@ -218,7 +218,7 @@ static void huge_free(struct heap *h, struct slab *s, void *p) {
 
 static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
-    size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
+    size_t have = huge_superslabs_of(s->single.bytes), wanted = huge_superslabs_of(bytes);
     if (bytes <= LARGE_BYTES_MAX)
         return false;
     check_canaries(s);
@@ -237,7 +237,7 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
 /* The whole run moves, with what lies behind the block, so that what stays is known to be zero. If nothing moves, the
  * target goes back to the pool. */
 static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t wanted, bool zero) {
-    size_t have = huge_superslabs_of(s->bytes);
+    size_t have = huge_superslabs_of(s->single.bytes);
     char *from = slab_address(s), *target = slot_address(to * SUPERSLAB_SLOTS);
     if (!zero && !os_advise(OS_PURGE, target, have * SUPERSLAB_BYTES)) {
         pool_give_run(&h->pool, to, wanted, true);
@@ -267,12 +267,12 @@ static void take_mapping(size_t from, size_t to, size_t n) {
 }
 
 static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
-    block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
+    block_unsample(&s->single.state, slab_address(s)); /* before its address is another block's */
     /* the addresses that the pages have left would be lost to the arena */
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX || h->pool.arena != 0)
         return NULL;
     bool zero;
-    size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
+    size_t have = huge_superslabs_of(s->single.bytes), wanted = huge_superslabs_of(bytes);
     ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
     account_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
@@ -298,12 +298,12 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
 /* ---- looking up ---- */
 
 static void huge_check(struct slab *s) {
-    if (block_state(s, 0) == BLOCK_LIVE && canary_is_there(slab_address(s) + asked_bytes(s), canaries_of(s).bytes))
+    if (single_state(s) == BLOCK_LIVE && canary_is_there(slab_address(s) + asked_bytes(s), canaries_of(s).bytes))
         check_canaries(s);
 }
 
 static void huge_count(const struct slab *s, struct span_use *use) {
-    use->out_bytes = s->bytes;
+    use->out_bytes = s->single.bytes;
     use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
 }
 

@@ -21,8 +21,8 @@ void kind_visit_first(struct slab *s, block_visitor *call, void *argument) {
 
 void kind_visit_span(struct slab *s, block_visitor *call, void *argument) {
     bool more = s->first_offset == 0; /* else the record of a later slot */
-    for (unsigned i = 0; more && i < s->blocks; i++)
-        more = kind_visit_at(s, slab_address(s) + (size_t)i * s->block_bytes, call, argument);
+    for (unsigned i = 0; more && i < s->mid.blocks; i++)
+        more = kind_visit_at(s, slab_address(s) + (size_t)i * s->mid.block_bytes, call, argument);
 }
 
 /* A large block has one record; the further slots' records are of this kind. */
@@ -33,7 +33,7 @@ static void free_slot_find(struct block *b, const void *p) {
         struct slab before; /* another thread's */
         snapshot(&before, slab_of_slot(slot - back), sizeof before);
         if (slab_tier(&before) == KIND_LARGE && before.slots > back)
-            b->bytes = before.bytes;
+            b->bytes = before.single.bytes;
     }
 }
 

@@ -22,13 +22,13 @@
 #include "ring.h"
 
 static void large_set_bytes(struct slab *s, size_t asked, bool zero) {
-    s->slack_bytes = (uint32_t)(s->bytes - asked);
+    s->single.slack_bytes = (uint32_t)(s->single.bytes - asked);
     if (!zero)
-        canary_put(s, slab_address(s) + asked, s->slack_bytes);
+        canary_put(s, slab_address(s) + asked, s->single.slack_bytes);
 }
 
 static void check_canary(const struct slab *s) {
-    if (unlikely(!canary_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
+    if (unlikely(!canary_is_intact(s, slab_address(s) + asked_bytes(s), s->single.slack_bytes)))
         fail_damage("overflow", slab_address(s), asked_bytes(s));
 }
 
@@ -53,21 +53,21 @@ static bool is_to_be_shut(struct heap *h, const struct slab *s) {
 
 /* The caller has the block, which is free. Its pages go back in any case. */
 static void shut(struct slab *s) {
-    if (!os_advise(OS_PURGE, slab_address(s), s->bytes))
+    if (!os_advise(OS_PURGE, slab_address(s), s->single.bytes))
         return;
-    s->guarded.is_shut = os_forbid(slab_address(s), s->bytes);
-    if (!s->guarded.is_shut)
-        os_commit(slab_address(s), s->bytes); /* a part may be inaccessible */
+    s->single.is_shut = os_forbid(slab_address(s), s->single.bytes);
+    if (!s->single.is_shut)
+        os_commit(slab_address(s), s->single.bytes); /* a part may be inaccessible */
     else if (load_relaxed(&shut_blocks) < SHUT_FIRST)
         rmw_add(&shut_blocks, 1);
 }
 
 /* False: the system is out of mappings, or of data for the process. */
 static bool unshut(struct slab *s) {
-    if (likely(!s->guarded.is_shut))
+    if (likely(!s->single.is_shut))
         return true;
-    s->guarded.is_shut = !os_commit(slab_address(s), s->bytes);
-    return !s->guarded.is_shut;
+    s->single.is_shut = !os_commit(slab_address(s), s->single.bytes);
+    return !s->single.is_shut;
 }
 
 /* ---- spans ---- */
@@ -77,8 +77,8 @@ static bool unshut(struct slab *s) {
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
-        huge_pages_freed_large(slab_address(s), s->bytes);
-    store_relaxed(&s->state[0], BLOCK_FREE);
+        huge_pages_freed_large(slab_address(s), s->single.bytes);
+    store_relaxed(&s->single.state, BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
@@ -90,7 +90,7 @@ static _Atomic uint32_t waiting_spans;
 static void put_waiting(struct slab *s) {
     uint32_t first = load_relaxed(&waiting_spans);
     do
-        s->slack_bytes = first;
+        s->single.slack_bytes = first;
     while (!rmw_cas(&waiting_spans, &first, (uint32_t)slot_of(s) + 1));
 }
 
@@ -98,13 +98,13 @@ static void large_release(struct heap *h) {
     uint32_t at = load_relaxed(&waiting_spans) != 0 ? rmw_swap(&waiting_spans, 0) : 0;
     while (at != 0) {
         struct slab *s = slab_of_slot(at - 1);
-        at = s->slack_bytes;
+        at = s->single.slack_bytes;
         unshut(s) ? give_open_span(h, s, false) : put_waiting(s);
     }
 }
 
 static void give_span(struct heap *h, struct slab *s) {
-    bool resident = !s->guarded.is_shut;
+    bool resident = !s->single.is_shut;
     if (likely(unshut(s)))
         give_open_span(h, s, resident);
     else
@@ -130,10 +130,10 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zer
     count(&h->pool.counters, COUNT_large_spans);
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
-    slab_set_bytes(s, slots * SLOT_BYTES);
-    s->guarded.is_shut = false;
+    s->single.bytes = slots * SLOT_BYTES;
+    s->single.is_shut = false;
     large_set_bytes(s, bytes, *zero);
-    store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->single.state, BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_LARGE));
     return slab_address(s);
@@ -146,7 +146,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring);
         struct slab *s = cached.block != 0 ? slab_at_offset(cached.block - hak_region.base) : NULL;
-        bool was_shut = s != NULL && s->guarded.is_shut;
+        bool was_shut = s != NULL && s->single.is_shut;
         if (s != NULL && likely(unshut(s))) {
             large_set_bytes(s, bytes, false);
             ring_hand_out(cached, zero);
@@ -172,8 +172,8 @@ HAK_INLINE bool may_free(struct heap *h, struct slab *s, void *p) {
         fail_bad_pointer("free", p, "", asked_bytes(s));
         return false;
     }
-    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
-        fail_double_free(p, asked_bytes(s), ring_freer(h, ring_of_slots(s->slots), &s->state[0]));
+    if (unlikely(load_relaxed(&s->single.state) != BLOCK_LIVE) && !block_unsample(&s->single.state, p)) {
+        fail_double_free(p, asked_bytes(s), ring_freer(h, ring_of_slots(s->slots), &s->single.state));
         return false;
     }
     check_canary(s);
@@ -188,7 +188,7 @@ static void large_free_past_caches(struct heap *h, struct slab *s, void *p) {
 /* Only one of the threads that free the block at the same moment may shut it. */
 static bool shut_free(struct slab *s) {
     uint8_t live = BLOCK_LIVE;
-    bool mine = rmw_cas(&s->state[0], &live, BLOCK_CACHED | BLOCK_TAKEN); /* pairs with itself */
+    bool mine = rmw_cas(&s->single.state, &live, BLOCK_CACHED | BLOCK_TAKEN); /* pairs with itself */
     if (mine)
         shut(s);
     else
@@ -197,15 +197,15 @@ static bool shut_free(struct slab *s) {
 }
 
 static void large_free(struct heap *h, struct slab *s, void *p) {
-    size_t block_bytes = s->bytes;
+    size_t block_bytes = s->single.bytes;
     unsigned index = ring_of_slots(s->slots);
     if (!may_free(h, s, p) || (is_to_be_shut(h, s) && !shut_free(s)))
         return;
-    if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
+    if (ring_push(h, index, (uintptr_t)p, &s->single.state))
         return;
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, block_bytes) : NULL;
-    bool kept = ring_put(ring, (uintptr_t)p, &s->state[0]);
+    bool kept = ring_put(ring, (uintptr_t)p, &s->single.state);
     caches_leave(h);
     if (!kept)
         give_span(h, s);
@@ -223,9 +223,9 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
             return false;
         count(&h->pool.counters, COUNT_grown_in_place);
     }
-    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
+    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->single.slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
-    slab_set_bytes(s, wanted * SLOT_BYTES);
+    s->single.bytes = wanted * SLOT_BYTES;
     large_set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0, true);
@@ -235,16 +235,16 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
 /* ---- looking up ---- */
 
 static void large_check(struct slab *s) {
-    if (block_state(s, 0) == BLOCK_LIVE &&
-        canary_is_there(slab_address(s) + asked_bytes(s), min_size(s->slack_bytes, CANARY_TAIL_BYTES)))
+    if (single_state(s) == BLOCK_LIVE &&
+        canary_is_there(slab_address(s) + asked_bytes(s), min_size(s->single.slack_bytes, CANARY_TAIL_BYTES)))
         check_canary(s);
 }
 
 static void large_count(const struct slab *s, struct span_use *use) {
-    bool live = block_state(s, 0) == BLOCK_LIVE;
+    bool live = single_state(s) == BLOCK_LIVE;
     use->slots = s->slots;
-    use->out_bytes = live ? s->bytes : 0;
-    use->cached_bytes = live ? 0 : s->bytes;
+    use->out_bytes = live ? s->single.bytes : 0;
+    use->cached_bytes = live ? 0 : s->single.bytes;
 }
 
 const struct kind kind_large = {

@@ -26,7 +26,7 @@ HAK_INLINE bool is_in_slab(uintptr_t block, uintptr_t slab) {
 HAK_INLINE uint32_t upper_half(uintptr_t link) { return (uint32_t)(link >> 32); }
 /* `block` must be a block of the slab. */
 HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
-    return upper_half(*block_word(block)) == s->link_mark;
+    return upper_half(*block_word(block)) == s->tiny.link_mark;
 }
 
 /* Owner only: the length of a list of the slab's blocks. If a link leads elsewhere, reports that and empties the

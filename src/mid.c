@@ -63,12 +63,12 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
-    slab_set_start(s, (uintptr_t)slot_address(slot));
+    s->mid.start = (uintptr_t)slot_address(slot);
     s->divisor = size_classes[c].divisor;
-    s->block_bytes = size_classes[c].block_bytes;
-    s->blocks = size_classes[c].blocks;
+    s->mid.block_bytes = size_classes[c].block_bytes;
+    s->mid.blocks = size_classes[c].blocks;
     for (unsigned i = 0; i < size_classes[c].blocks; i++)
-        store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
+        store_relaxed(&s->mid.state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_looks, 0);
@@ -85,7 +85,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
 static size_t purged_bytes(const struct slab *s, uint64_t blocks) {
     size_t bytes = 0;
     for (; blocks != 0; blocks &= blocks - 1)
-        bytes += load_relaxed(&s->state[lowest_bit(blocks)]) & BLOCK_PURGED ? s->block_bytes : 0;
+        bytes += load_relaxed(&s->mid.state[lowest_bit(blocks)]) & BLOCK_PURGED ? s->mid.block_bytes : 0;
     return bytes;
 }
 
@@ -156,7 +156,7 @@ static bool mid_drop(struct heap *h, struct slab *s) {
     uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
     size_t purged = purged_bytes(s, free);
     for (; out != 0; out &= out - 1) {
-        block_unsample(&s->state[lowest_bit(out)],
+        block_unsample(&s->mid.state[lowest_bit(out)],
                        (void *)block_at(s, lowest_bit(out))); /* NOLINT: slabs are addresses */
         if (PROVEN(held_mid, block_state(s, lowest_bit(out)) == BLOCK_FREE)) {
             rmw_or(&s->free_blocks, free);
@@ -182,8 +182,8 @@ static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t block
 /* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slab may have begun
  * another life. */
 static bool may_have_resident(const struct slab *s, bool gone) {
-    _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
-    snapshot(seen, (const void *)s->state, sizeof seen);
+    _Alignas(8) _Atomic uint8_t seen[sizeof s->mid.state];
+    snapshot(seen, (const void *)s->mid.state, sizeof seen);
     return mid_resident_blocks(seen, load_relaxed(&s->free_blocks), gone) != 0;
 }
 
@@ -223,14 +223,14 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     if (ours == 0)
         return 0;
     size_t purged_before = purged_bytes(s, ours);
-    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours, !purge.lazy);
-    unsigned given_back = count_bits(ours & ~resident), kept = s->blocks - given_back;
+    uint64_t resident = all ? ours : mid_resident_blocks(s->mid.state, ours, !purge.lazy);
+    unsigned given_back = count_bits(ours & ~resident), kept = s->mid.blocks - given_back;
     if (how != TRIM_BUSY || count_bits(resident) * TRIM_WORTH_SHARE >= kept)
         purge_runs(&purge, s, ours, resident);
     if (purged_before == 0 && purge.pages != 0)
         retain_trimmed_first();
     for (uint64_t left = purge.within; left != 0; left &= left - 1) {
-        _Atomic uint8_t *state = &s->state[lowest_bit(left)];
+        _Atomic uint8_t *state = &s->mid.state[lowest_bit(left)];
         uint8_t now = (load_relaxed(state) & ~BLOCK_LAZY) | BLOCK_PURGED | (purge.lazy ? BLOCK_LAZY : 0);
         store_relaxed(state, now);
     }
@@ -242,7 +242,7 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
 /* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. *looks grows if so many have come back that
  * pages_look_in_turn is due, once the caller's frame is gone. */
 static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask, unsigned *looks) {
-    unsigned blocks = s->blocks, out = mid_return_blocks(h, s, mask);
+    unsigned blocks = s->mid.blocks, out = mid_return_blocks(h, s, mask);
     if (out != 0)
         pages_changed(h, s, false);
     *looks += out != 0 && out <= slab_next_look(blocks, out + count_bits(mask));
@@ -260,10 +260,10 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     for (struct ring_entry *e = &ring->entry[ring->blocks + n]; taken != 0;
          taken &= taken - 1) { /* the lowest on top */
         unsigned i = lowest_bit(taken);
-        uint8_t state = load_relaxed(&s->state[i]);
+        uint8_t state = load_relaxed(&s->mid.state[i]);
         purged += state & BLOCK_PURGED;
-        store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | (state & BLOCK_CLEAN));
-        *--e = (struct ring_entry){s->start + (size_t)i * s->block_bytes, &s->state[i]};
+        store_relaxed(&s->mid.state[i], BLOCK_CACHED | BLOCK_TAKEN | (state & BLOCK_CLEAN));
+        *--e = (struct ring_entry){s->mid.start + (size_t)i * s->mid.block_bytes, &s->mid.state[i]};
     }
     atomic_signal_fence(memory_order_seq_cst); /* as in ring_put */
     ring->blocks = (uint16_t)(ring->blocks + n);
@@ -278,7 +278,7 @@ static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, 
     count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
     if (first->block == 0 && taken != 0) {
         unsigned i = lowest_bit(taken);
-        *first = (struct ring_entry){s->start + (size_t)i * s->block_bytes, &s->state[i]};
+        *first = (struct ring_entry){s->mid.start + (size_t)i * s->mid.block_bytes, &s->mid.state[i]};
         purged = (load_relaxed(first->state) & BLOCK_PURGED) != 0;
         taken &= taken - 1;
     }
@@ -337,7 +337,7 @@ HAK_NOINLINE static unsigned give_back_together(struct heap *h, const struct rin
         struct slab *s = slab_of_block(entries[e].block);
         uint8_t state = load_relaxed(entries[e].state);
         if (unlikely(!ring_had(state))) {
-            ring_fail_twice(entries[e].block, s->block_bytes);
+            ring_fail_twice(entries[e].block, s->mid.block_bytes);
             continue;
         }
         store_relaxed(entries[e].state, state & BLOCK_CLEAN);
@@ -349,7 +349,7 @@ HAK_NOINLINE static unsigned give_back_together(struct heap *h, const struct rin
             of[i - 1].slab = s;
             of[i - 1].mask = 0;
         }
-        of[i - 1].mask |= (uint64_t)1 << (entries[e].state - s->state);
+        of[i - 1].mask |= (uint64_t)1 << (entries[e].state - s->mid.state);
     }
     unsigned looks = 0;
     for (unsigned i = 0; i < slabs; i++)
@@ -379,7 +379,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
 }
 
 static void free_into_slab(struct heap *h, struct slab *s, unsigned i) {
-    store_relaxed(&s->state[i], BLOCK_FREE);
+    store_relaxed(&s->mid.state[i], BLOCK_FREE);
     unsigned looks = 0;
     free_blocks(h, s, (uint64_t)1 << i, &looks);
     if (looks != 0)
@@ -390,8 +390,8 @@ static void free_into_slab(struct heap *h, struct slab *s, unsigned i) {
 static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
     caches_notice(h);
-    struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->block_bytes) : NULL;
-    bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
+    struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->mid.block_bytes) : NULL;
+    bool kept = ring_put(ring, (uintptr_t)p, &s->mid.state[i]);
     caches_leave(h);
     if (!kept)
         free_into_slab(h, s, i);
@@ -400,12 +400,12 @@ static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
 
 /* May block `i`, at p, be freed? If not, that is reported. */
 static bool may_free(struct heap *h, struct slab *s, unsigned i, void *p) {
-    if (i >= s->blocks)
-        fail_bad_pointer("free", p, "", s->block_bytes);
-    else if (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE)
+    if (i >= s->mid.blocks)
+        fail_bad_pointer("free", p, "", s->mid.block_bytes);
+    else if (block_unsample(&s->mid.state[i], p) || load_relaxed(&s->mid.state[i]) == BLOCK_LIVE)
         return true;
     else
-        fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
+        fail_double_free(p, s->mid.block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->mid.state[i]));
     return false;
 }
 
@@ -427,7 +427,7 @@ static void mid_free_past_caches(struct heap *h, struct slab *part, void *p) {
 
 static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
     struct slab *s = span_first(part);
-    return &s->state[mid_block_at(s, p)];
+    return &s->mid.state[mid_block_at(s, p)];
 }
 
 /* What a sampled block would have if it were not: all calls are to do the same with both. */
@@ -444,24 +444,24 @@ static void mid_find(struct block *b, const void *p) {
     if (i >= c->blocks)
         return;
     b->why = NULL;
-    if (unlikely(load_relaxed(&b->slab->state[i]) == (BLOCK_LIVE | BLOCK_PROFILED)))
+    if (unlikely(load_relaxed(&b->slab->mid.state[i]) == (BLOCK_LIVE | BLOCK_PROFILED)))
         b->bytes = unsampled_bytes(p, b->bytes);
 }
 
 static bool mid_is_free(const struct block *b, const void *p) {
-    return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
+    return (load_relaxed(&b->slab->mid.state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
     size_t live = 0, cached = 0, free = 0, lazy = 0,
-           states = sizeof s->state; /* the class may be another kind's by now */
+           states = sizeof s->mid.state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
-        free += state == BLOCK_FREE && !(load_relaxed(&s->state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
-        lazy += (load_relaxed(&s->state[i]) & BLOCK_LAZY) != 0;
+        free += state == BLOCK_FREE && !(load_relaxed(&s->mid.state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
+        lazy += (load_relaxed(&s->mid.state[i]) & BLOCK_LAZY) != 0;
     }
     use->slots = s->slots;
     use->class_id = slab_class(s);
@@ -499,7 +499,7 @@ static bool mid_fill(struct slab *part, struct fill *fill) {
 
 /* As block_state, and as old as guess_first: a block that ends meanwhile may be listed. */
 HAK_READS_WHOLE_WORDS static unsigned guess_state(const struct slab *s, unsigned block) {
-    return *(const volatile uint8_t *)&s->state[block] & BLOCK_STATE;
+    return *(const volatile uint8_t *)&s->mid.state[block] & BLOCK_STATE;
 }
 
 static bool mid_is_live(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block) {
@@ -542,23 +542,24 @@ static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bo
         return NULL;
     h->dense[c] = (uint32_t)slot_of(s) + 1;
     unsigned i = lowest_bit(taken);
-    uint8_t state = load_relaxed(&s->state[i]);
+    uint8_t state = load_relaxed(&s->mid.state[i]);
     if (state & BLOCK_PURGED)
         retain_grew_inside(&h->pool, size_classes[c].block_bytes);
     *zero = state & BLOCK_CLEAN;
-    store_relaxed(&s->state[i], BLOCK_LIVE);
+    store_relaxed(&s->mid.state[i], BLOCK_LIVE);
     return block_at(s, i);
 }
 
 static unsigned mid_free_dense(struct heap *h, struct slab *part, void *p) {
     struct slab *s = span_first(part);
     unsigned i = mid_index(s, p), slots = s->slots;
-    bool live = i < s->blocks && (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE);
+    bool live =
+        i < s->mid.blocks && (block_unsample(&s->mid.state[i], p) || load_relaxed(&s->mid.state[i]) == BLOCK_LIVE);
     if (!live) {
         mid_free(h, part, p); /* reports it */
         return 0;
     }
-    store_relaxed(&s->state[i], BLOCK_FREE);
+    store_relaxed(&s->mid.state[i], BLOCK_FREE);
     unsigned looks = 0;
     return free_blocks(h, s, (uint64_t)1 << i, &looks) == 0 ? slots : 0;
 }

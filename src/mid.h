@@ -10,13 +10,13 @@ void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 unsigned mid_block_at(const struct slab *s, const void *p);
 /* For a first record only. At least the slab's number of blocks if p starts none. */
 HAK_INLINE unsigned mid_index(const struct slab *s, const void *p) {
-    return block_index(s->divisor, (uint32_t)((uintptr_t)p - s->start));
+    return block_index(s->divisor, (uint32_t)((uintptr_t)p - s->mid.start));
 }
 /* The hit path. False: the block is sampled, or bad, or the ring is full or there is none yet, or no heap: mid_free. */
 HAK_INLINE bool mid_free_to_ring(struct heap *h, struct slab *part, void *p) {
     struct slab *s = span_first(part);
     unsigned i = mid_index(s, p);
-    return likely(i < s->blocks && load_relaxed(&s->state[i]) == BLOCK_LIVE) &&
-           ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i]);
+    return likely(i < s->mid.blocks && load_relaxed(&s->mid.state[i]) == BLOCK_LIVE) &&
+           ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->mid.state[i]);
 }
 void mid_free(struct heap *h, struct slab *part, void *p);

@@ -34,7 +34,7 @@ bool outbox_adopt_unheld(struct heap *h, struct slab *s) {
 static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_may_borrow(h) || !slab_adopt(h, s))
         return false;
-    store_relaxed(&s->place, 0);
+    store_relaxed(&s->tiny.place, 0);
     count(&h->pool.counters, COUNT_slabs_lent);
     if (load_relaxed(&s->inbox) != 0)
         slab_drain_inbox(h, s);
@@ -46,16 +46,15 @@ static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uin
 /* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. The blocks stay there,
  * because adopting the slab and letting go of it again costs more than a few blocks are worth. Once all of the slab's
  * blocks are back, the slab goes back to the pool; once it is worth using, it goes on offer. Whoever has adopted it
- * since will see the inbox. The slot may hold another kind of slab by now, whose record has something else in the place
- * of `due` and `out` (start_or_bytes): then the offer is a wrong hint, and nobody adopts what has an owner or is the
- * pool's. */
+ * since will see the inbox. The slot may hold another kind of slab by now, whose record keeps the old `due` and `out`:
+ * then the offer is a wrong hint, and nobody adopts what has an owner or is the pool's. */
 static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
-    uint32_t due = load_relaxed(&s->due);
-    if (waiting >= load_relaxed(&s->out)) {
+    uint32_t due = load_relaxed(&s->tiny.due);
+    if (waiting >= load_relaxed(&s->tiny.out)) {
         if (!slab_adopt(h, s))
             return;
         count(&h->pool.counters, COUNT_slabs_adopted_by_free);
-        store_relaxed(&s->place, 0);
+        store_relaxed(&s->tiny.place, 0);
         if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
     } else if (due <= waiting) {

@@ -142,21 +142,21 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
 static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
     size_t page = os_page_bytes(), carved = (slab_carved(s) * block_bytes + page - 1) / page;
     uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
-    return s->page_flags & PAGES_TAIL ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
+    return s->tiny.page_flags & PAGES_TAIL ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
 }
 
 bool pages_trim_pays(const struct slab *s, enum trim how) {
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
     unsigned listed = slab_listed(s) + inbox_waiting(s);
-    bool lazy = s->page_flags & PAGES_LAZY && slab_purged(s) != 0 && (how == TRIM_ALL || !retain_is_lazy());
+    bool lazy = s->tiny.page_flags & PAGES_LAZY && slab_purged(s) != 0 && (how == TRIM_ALL || !retain_is_lazy());
     return page < SLOT_BYTES && (lazy || listed * bytes + count_bits(tail_pages(s, bytes)) * page >= page);
 }
 
 /* Before `pages` are purged: the blocks that touch them leave the slab's list. */
 static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, size_t bytes) {
-    store_relaxed(&s->purged_pages, slab_purged(s) | pages);
+    store_relaxed(&s->tiny.purged_pages, slab_purged(s) | pages);
     account_count_inside((ptrdiff_t)(count_bits(pages) * os_page_bytes()));
-    s->purged_blocks = (uint16_t)mark_pages(map, slab_purged(s), bytes, false);
+    s->tiny.purged_blocks = (uint16_t)mark_pages(map, slab_purged(s), bytes, false);
     slab_set_hits(s);
     uintptr_t list = slab_terminator(s); /* the list anew, of the blocks that stay, the highest pushed first */
     for (unsigned i = slab_carved(s); i-- > 0;)
@@ -165,7 +165,7 @@ static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, s
             block_link(block, list);
             list = block;
         }
-    store_relaxed(&s->list, list);
+    store_relaxed(&s->tiny.list, list);
 }
 
 /* How many pages' blocks all look as if they were free. Most blocks are not read, as one that is out ends the look at
@@ -199,7 +199,7 @@ static bool touches(uint32_t pages, size_t offset, size_t bytes) {
 HAK_READS_PROGRAM_BYTES static bool map_by_looks(const struct slab *s, struct slab_map *map) {
     size_t bytes = size_classes[slab_class(s)].block_bytes, offset = 0;
     uintptr_t slab = (uintptr_t)slab_address(s), key = slab ^ hak_region.key, links = 0, offsets = 0;
-    uint32_t purged = slab_purged(s), mark = s->link_mark;
+    uint32_t purged = slab_purged(s), mark = s->tiny.link_mark;
     unsigned n = 0;
     for (unsigned i = 0, end = slab_carved(s); i < end; i++, offset += bytes) {
         if (purged != 0 && touches(purged, offset, bytes)) /* in no list; to look would bring the page back */
@@ -212,7 +212,8 @@ HAK_READS_PROGRAM_BYTES static bool map_by_looks(const struct slab *s, struct sl
         offsets += offset;
         n++;
     }
-    return n == slab_listed(s) && links == offsets - (load_relaxed(&s->list) - slab) + 1; /* 1: of the terminator */
+    return n == slab_listed(s) &&
+           links == offsets - (load_relaxed(&s->tiny.list) - slab) + 1; /* 1: of the terminator */
 }
 
 /* Marks the blocks in the slab's list. False: it has failed. */
@@ -224,7 +225,7 @@ static bool map_list(struct slab *s, struct slab_map *map) {
     if (!slab_list_is_sound(s))
         return false;
     memset(map, 0, sizeof *map);
-    for (uintptr_t block = load_relaxed(&s->list); !is_terminator(block); block = block_next(block))
+    for (uintptr_t block = load_relaxed(&s->tiny.list); !is_terminator(block); block = block_next(block))
         map->free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
     return true;
 }
@@ -253,7 +254,7 @@ HAK_NOINLINE static size_t trim(struct slab *s, uint32_t rest, bool lazy) {
         retain_trimmed_first();
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);
-    s->page_flags = lazy ? PAGES_LAZY : 0;
+    s->tiny.page_flags = lazy ? PAGES_LAZY : 0;
     /* refused: the blocks are linked again when they are wanted, all the same */
     return purge_runs(s, pages | rest, lazy);
 }
@@ -263,7 +264,7 @@ size_t pages_trim(struct slab *s, enum trim how) {
     bool lazy = how != TRIM_ALL && retain_is_lazy();
     if (!pages_trim_pays(s, how))
         return 0;
-    uint32_t rest = tail_pages(s, bytes) | (s->page_flags & PAGES_LAZY && !lazy ? slab_purged(s) : 0);
+    uint32_t rest = tail_pages(s, bytes) | (s->tiny.page_flags & PAGES_LAZY && !lazy ? slab_purged(s) : 0);
     unsigned resident = (unsigned)(SLOT_BYTES / os_page_bytes()) - count_bits(slab_purged(s));
     unsigned worth = how == TRIM_BUSY ? (resident + TRIM_WORTH_SHARE - 1) / TRIM_WORTH_SHARE : 1;
     return how == TRIM_ALL || rest != 0 || pages_that_look_free(s, bytes) >= worth ? trim(s, rest, lazy) : 0;

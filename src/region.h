@@ -50,98 +50,97 @@ enum page_flag {
     PAGES_LAZY = 2, /* purged pages: the system may take them, and need not have */
 };
 
-/* Of a block of secure mode's between guards: of whoever holds the block, and constant while it lives unless noted. */
-struct guarded {
-    _Atomic uint8_t state; /* enum block_state: whoever makes it free goes on */
-    size_t lead_bytes;     /* of the span, before the block */
-    size_t span_slots;     /* all of it */
-    bool is_huge;          /* huge pages were asked for */
-    bool has_guards;       /* the rest of the span is inaccessible guards */
-    uint16_t kept_pages;   /* freed, and resident in the quarantine; changes */
-    uint16_t maker;        /* enum secure_maker; changes */
-    bool is_shut;          /* of a free slot, or a large block in a ring: inaccessible. Of whoever holds the slot */
+/* ---- what the record of a slab has besides, by kind ----
+ * "Constant" is what does not change while the slab, or the block that is all of it, lives. */
+
+/* A tiny slab. The blocks, for the owner, and exact:
+ *     carved = out + listed + purged_blocks    listed: those in `list`
+ *     out    = countdown + floor               while the slab is not current
+ *     listed = 0                               while it is: its free blocks are in the heap's list, and count as out
+ * slab.h has its states. What no other thread is said to use is the owner's. */
+struct tiny_slab {
+    _Atomic uintptr_t *free_to; /* where a free pushes: the list below or, of a current slab, the heap's */
+    uint32_t link_mark;         /* upper half of every link in the slab; constant */
+    _Atomic uint32_t meshed;    /* of a meshed slab: its place in the table of meshed.c; of whoever closes it */
+    /* As its last owner left it, for those who free into it then. One who comes too late reads these, too: they lie
+     * over nothing but what secure mode has, where no slab is tiny. */
+    _Atomic uint32_t out; /* blocks out … */
+    _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
+    /* the second line */
+    uint32_t next, prev;             /* on the owned list, as slot + 1 */
+    uint32_t class_next, class_prev; /* on the list of its class */
+    /* Freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is current */
+    _Atomic uintptr_t list;
+    /* Frees until something is to be done; while the slab is current, until it is looked at. Plain: counting down is
+     * one instruction of a free, and would be three with atomics */
+    uint32_t countdown;
+    uint16_t floor;                /* blocks out when the countdown ends: see slab.h */
+    uint16_t purged_blocks;        /* blocks that touch purged pages */
+    _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
+    _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
+    _Atomic uint8_t place;         /* enum slab_place */
+    uint8_t page_flags;            /* enum page_flag */
+    /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
+    _Atomic bool own_frees;
+    uint32_t check_after; /* while current: what the countdown began with */
+    size_t first_size;    /* the least of the sizes that a free may name; constant */
+};
+
+/* A mid slab, or one of secure mode's with blocks of up to 64 KiB. All but the states is constant. */
+struct mid_slab {
+    uintptr_t start;                       /* address of block 0; a packed slot has this alone */
+    uint32_t block_bytes, blocks;          /* of the class; in the slab */
+    struct secure_span *secure;            /* secure mode: what is known of its blocks */
+    _Atomic uint8_t state[MID_BLOCKS_MAX]; /* enum block_state; holder of the block */
+};
+
+/* A slab that is one block: large, huge, sampled, large of secure mode. Of whoever holds the block. */
+struct single_slab {
+    size_t bytes;          /* large: of the slots; huge: in whole pages; others: usable. Constant */
+    uint32_t slack_bytes;  /* large, huge: of `bytes`, behind what was asked for; constant */
+    uint16_t kept_pages;   /* secure mode: freed, and resident in the quarantine */
+    uint16_t maker;        /* secure mode: enum secure_maker */
+    size_t lead_bytes;     /* secure mode: of the span, before the block; constant */
+    _Atomic uint8_t state; /* enum block_state, secure mode too: whoever makes it free goes on */
+    bool is_huge;          /* secure mode: huge pages were asked for; constant */
+    bool has_guards;       /* secure mode: the rest of the span is inaccessible guards; constant */
+    bool is_shut;          /* inaccessible: a large block in a ring, a free slot of secure mode's */
+    size_t span_slots;     /* secure mode: all of it; constant */
 };
 
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom;
  * the second is written by each free of a tiny slab's owner. In one cache line, every free into another thread's slab
  * would make it bounce between processors. The record of a span is that of its first slot.
  *
- * The blocks of a tiny slab, for its owner, and exact:
- *     carved = out + listed + purged_blocks    listed: those in `list`
- *     out    = countdown + floor               while the slab is not current
- *     listed = 0                               while it is: its free blocks are in the heap's list, and count as out
- * slab.h has its states.
- *
- * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and
- * a sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may
- * read the atomic fields, relaxed, as hints; of the plain ones another thread sees a snapshot (snapshot.h). */
+ * `owner` tells who may touch the fields that are the owner's; it passes from thread to thread by compare-and-swap
+ * (adopt) and a sequentially consistent store (let go), which pair with one another and carry those fields along. Any
+ * thread may read the atomic fields, relaxed, as hints; of the plain ones another thread sees a snapshot (snapshot.h).
+ */
 struct slab {
     _Atomic(struct heap *) owner;
-    union {
-        struct {                  /* tiny: as its last owner left it, for those who free into it then */
-            _Atomic uint32_t out; /* blocks out … */
-            _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
-        };
-        uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
-        size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
-        _Atomic uint64_t
-            start_or_bytes; /* to store either: a freer may yet read what a tiny slab had there, as a hint */
-    };
-    union {
-        _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
-        uint32_t block_bytes;    /* mid, secure: of the class; constant while the slab lives */
-        uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
-    };
-    uint32_t divisor; /* tiny, mid, secure: of the class; constant while the slab lives */
-    union {
-        uint32_t link_mark; /* tiny: upper half of every link in the slab; constant while the slab lives */
-        uint32_t blocks;    /* mid, secure: in the slab; constant while the slab lives */
-    };
-    _Atomic uint8_t class_id; /* constant while the slab lives */
-    _Atomic uint8_t kind;     /* enum slab_kind (kinds.h); constant while the slab lives */
-    uint8_t slots;            /* of the span; constant while the slab lives */
-    union {
-        _Atomic uint8_t place; /* tiny, owner: enum slab_place */
-        uint8_t first_offset;  /* mid, secure: slots from the first of the span; constant while the slab lives */
-    };
-    union {
-        /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
-        _Atomic uintptr_t *free_to;
-        struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
-    };
-    _Atomic uint8_t idle_looks; /* 1: the purger has looked since blocks were last taken from it */
-    uint16_t tiny_bytes;        /* of a tiny block; other kinds: 0. Constant while the slab lives */
+    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h */
+    _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
+                                     that come too late find nothing */
+    uint32_t divisor;             /* tiny, mid, secure: of the class; constant */
     /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others:
      * 0 */
     _Atomic uint32_t hit_blocks;
-    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
-    _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
-                                     that come too late find nothing. Never overlaid */
+    uint16_t tiny_bytes;        /* of a tiny block; other kinds: 0. Constant */
+    _Atomic uint8_t class_id;   /* constant */
+    _Atomic uint8_t kind;       /* enum slab_kind (kinds.h); constant */
+    uint8_t slots;              /* of the span; constant */
+    uint8_t first_offset;       /* mid, secure: slots from the first of the span; constant */
+    _Atomic uint8_t idle_looks; /* 1: the purger has looked since blocks were last taken from it */
     union {
-        _Atomic uint8_t state[MID_BLOCKS_MAX]; /* mid, holder of the block: enum block_state; others but tiny: [0] */
-        struct {                               /* tiny, owner */
-            uint32_t next, prev;               /* on the owned list, as slot + 1 */
-            uint32_t class_next, class_prev;   /* on the list of its class */
-            /* Freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is current */
-            _Atomic uintptr_t list;
-            /* Frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
-             * until it is looked at. Plain: counting down is one instruction of a free, and would be three with
-             * atomics */
-            uint32_t countdown;
-            uint16_t floor;                /* blocks out when the countdown ends: see slab.h */
-            uint16_t purged_blocks;        /* blocks that touch purged pages */
-            _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
-            _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
-            uint8_t page_flags;            /* enum page_flag */
-            /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
-            _Atomic bool own_frees;
-            uint32_t check_after; /* while current: what the countdown began with */
-            size_t first_size;    /* the least of the sizes that a free may name; constant while the slab lives */
-        };
-        struct guarded guarded; /* secure mode, large and huge */
+        struct tiny_slab tiny;
+        struct mid_slab mid;
+        struct single_slab single;
     };
     size_t sizes; /* tiny: how many a free may name, from first_size on, while the slab lives; other kinds: 0 */
 };
+_Static_assert(offsetof(struct slab, tiny.next) == 64 && offsetof(struct slab, mid.state) == 64 &&
+                   offsetof(struct slab, single.state) == 64,
+               "what the owner's frees write, and the states of blocks, are in the second line");
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
 /* A packed slot (scarce/packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too
@@ -392,8 +391,5 @@ struct superslab_range {
 /* What the record says: one of enum slab_kind (kinds.h), with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
-/* Relaxed: whoever reads them has the slab from whoever stored them. */
-HAK_INLINE void slab_set_start(struct slab *s, uintptr_t start) { store_relaxed(&s->start_or_bytes, start); }
-HAK_INLINE void slab_set_bytes(struct slab *s, size_t bytes) { store_relaxed(&s->start_or_bytes, bytes); }
 /* A tiny slab ends: records of other kinds have none of these. */
 HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }

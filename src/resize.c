@@ -96,7 +96,7 @@ HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
         return 0;
     s = span_first(s);
     unsigned i = mid_index(s, p);
-    return likely(i < s->blocks && load_relaxed(&s->state[i]) == BLOCK_LIVE) ? s->block_bytes : 0;
+    return likely(i < s->mid.blocks && load_relaxed(&s->mid.state[i]) == BLOCK_LIVE) ? s->mid.block_bytes : 0;
 }
 
 HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {

@@ -55,12 +55,12 @@ static void count_pops(struct heap *h, unsigned c) {
     uintptr_t last;
     uint32_t listed =
         is_no_block(load_relaxed(&h->list[c])) ? 0 : walk(load_relaxed(&h->list[c]), size_classes[c].blocks, &last);
-    uint32_t in = t->had + (s != NULL ? t->seen - s->countdown : 0);
+    uint32_t in = t->had + (s != NULL ? t->seen - s->tiny.countdown : 0);
     uint32_t out = in > listed ? in - listed : 0;
     t->left -= out < t->left ? out : t->left;
     t->had = listed;
     if (s != NULL)
-        t->seen = s->countdown;
+        t->seen = s->tiny.countdown;
 }
 
 /* Joins the rest to the list again. `rest` is cleared before the rest is linked, so a child that a signal handler forks
@@ -104,10 +104,10 @@ void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
     if (s == NULL)
         return;
     /* With this many pushes at most `left` blocks are popped: the last push is still listed as the countdown ends. */
-    uint32_t frees = t->left - t->had + 1, whole = s->countdown + load_relaxed(&h->deferred[c]);
+    uint32_t frees = t->left - t->had + 1, whole = s->tiny.countdown + load_relaxed(&h->deferred[c]);
     uint32_t deferred = whole > frees ? whole - frees : 0;
     store_relaxed(&h->deferred[c], deferred);
-    t->seen = s->countdown = whole - deferred;
+    t->seen = s->tiny.countdown = whole - deferred;
 }
 
 void sample_take_back(struct heap *h, unsigned c) {
@@ -118,7 +118,7 @@ void sample_take_back(struct heap *h, unsigned c) {
 
 void sample_made_current(struct heap *h, unsigned c, unsigned blocks) {
     h->sampled[c].had = blocks;
-    h->sampled[c].seen = h->current[c]->countdown;
+    h->sampled[c].seen = h->current[c]->tiny.countdown;
 }
 
 void sample_handed_out(struct heap *h, unsigned c, unsigned blocks) {
@@ -145,7 +145,7 @@ static void begin_anew(struct heap *h) {
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         join(h, c);
         if (h->current[c] != NULL)
-            h->current[c]->countdown += load_relaxed(&h->deferred[c]);
+            h->current[c]->tiny.countdown += load_relaxed(&h->deferred[c]);
         store_relaxed(&h->deferred[c], 0);
     }
     r->wanted = load_relaxed(&hak_asked.wanted); /* first: if that changes meanwhile, the heap begins anew once more */

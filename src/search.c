@@ -54,25 +54,25 @@ static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block
 
 /* In the order in which blocks travel, so that one that does is met. */
 bool search_lists(const struct slab *s, uintptr_t block) {
-    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, load_relaxed(&s->list), block))
+    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, load_relaxed(&s->tiny.list), block))
         return true;
     for (const struct heap *h = heap_newest(); h != NULL;
          h = h->next) /* that of the current slab, or out of an inbox */
         if (heap_has(h, s, block))
             return true;
-    return chain_has(s, load_relaxed(&s->list), block);
+    return chain_has(s, load_relaxed(&s->tiny.list), block);
 }
 
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
     if (search_only_freer() != FREER_UNKNOWN || slab_tier(s) != KIND_TINY)
         return search_only_freer();
     const struct heap *by = outbox_with(s, block);
-    if (by == NULL && load_relaxed(&s->own_frees)) {
+    if (by == NULL && load_relaxed(&s->tiny.own_frees)) {
         const struct heap *owner = slab_holder(s);
         if (inbox_has(s, block))
             return owner == h ? FREER_OTHER_THREAD : FREER_UNKNOWN;
         if (owner != NULL &&
-            (slab_is(s, PLACE_CURRENT) ? heap_has(owner, s, block) : chain_has(s, load_relaxed(&s->list), block)))
+            (slab_is(s, PLACE_CURRENT) ? heap_has(owner, s, block) : chain_has(s, load_relaxed(&s->tiny.list), block)))
             by = owner;
     }
     return by == NULL ? FREER_UNKNOWN : by == h ? FREER_THIS_THREAD : FREER_OTHER_THREAD;

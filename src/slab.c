@@ -33,24 +33,24 @@ static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 
  * the slab. */
 static void list_on_class(struct heap *h, struct slab *s) {
     _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
-    s->class_prev = 0;
-    s->class_next = load_relaxed(first);
+    s->tiny.class_prev = 0;
+    s->tiny.class_next = load_relaxed(first);
     slab_enter(s, PLACE_PARTIAL);
     atomic_signal_fence(memory_order_seq_cst);
-    if (s->class_next != 0)
-        slab_of_slot(s->class_next - 1)->class_prev = number_of(s);
+    if (s->tiny.class_next != 0)
+        slab_of_slot(s->tiny.class_next - 1)->tiny.class_prev = number_of(s);
     store_relaxed(first, number_of(s));
 }
 
 static void list_owned(struct heap *h, struct slab *s) {
     struct slab_lists *lists = &h->owned;
-    s->next = 0;
-    s->prev = lists->last;
+    s->tiny.next = 0;
+    s->tiny.prev = lists->last;
     add_owned(&lists->slabs, 1);
     slab_enter(s, PLACE_OWNED);
     atomic_signal_fence(memory_order_seq_cst);
     if (lists->last != 0)
-        slab_of_slot(lists->last - 1)->next = number_of(s);
+        slab_of_slot(lists->last - 1)->tiny.next = number_of(s);
     else
         lists->first = number_of(s);
     atomic_signal_fence(memory_order_seq_cst);
@@ -64,21 +64,21 @@ void slab_unlist(struct heap *h, struct slab *s) {
     bool was_owned = slab_is(s, PLACE_OWNED);
     if (slab_is(s, PLACE_PARTIAL)) {
         if (load_relaxed(class_first) == number)
-            store_relaxed(class_first, s->class_next);
-        else if (s->class_prev != 0)
-            slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
-        if (s->class_next != 0)
-            slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
+            store_relaxed(class_first, s->tiny.class_next);
+        else if (s->tiny.class_prev != 0)
+            slab_of_slot(s->tiny.class_prev - 1)->tiny.class_next = s->tiny.class_next;
+        if (s->tiny.class_next != 0)
+            slab_of_slot(s->tiny.class_next - 1)->tiny.class_prev = s->tiny.class_prev;
     }
     if (was_owned) {
         if (PROVEN(unlist_first, lists->first == number))
-            lists->first = s->next;
-        else if (s->prev != 0)
-            slab_of_slot(s->prev - 1)->next = s->next;
+            lists->first = s->tiny.next;
+        else if (s->tiny.prev != 0)
+            slab_of_slot(s->tiny.prev - 1)->tiny.next = s->tiny.next;
         if (lists->last == number)
-            lists->last = s->prev;
-        else if (s->next != 0)
-            slab_of_slot(s->next - 1)->prev = s->prev;
+            lists->last = s->tiny.prev;
+        else if (s->tiny.next != 0)
+            slab_of_slot(s->tiny.next - 1)->tiny.prev = s->tiny.prev;
     }
     atomic_signal_fence(memory_order_seq_cst);
     slab_leave(s, PLACE_PARTIAL | PLACE_OWNED);
@@ -129,7 +129,7 @@ static bool check_current(struct heap *h, struct slab *s) {
     }
     h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
     slab_count_frees(h, c, s);
-    slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + tuned(TUNE_check_frees) * listed);
+    slab_check_after(h, s, out != 0 && out <= s->tiny.check_after / 2 ? out : out + tuned(TUNE_check_frees) * listed);
     if (unlikely(sample_on(h)))
         sample_cut(h, c, listed);
     return false;
@@ -148,7 +148,7 @@ static bool all_have_links(const struct slab *s) {
         beyond |= next;
         sum += next;
     }
-    uintptr_t first = load_relaxed(&s->list) - slab;
+    uintptr_t first = load_relaxed(&s->tiny.list) - slab;
     return beyond < SLOT_BYTES && sum == n * (n - 1) / 2 * bytes - first + 1; /* 1: of the terminator */
 }
 
@@ -157,30 +157,30 @@ static bool all_have_links(const struct slab *s) {
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(slab_purged(s) == 0 && all_have_links(s)))
         return true;
-    unsigned listed = links_count(s, &s->list), all = slab_carved(s) - s->purged_blocks;
-    s->countdown = all - listed;
-    return s->countdown == 0;
+    unsigned listed = links_count(s, &s->tiny.list), all = slab_carved(s) - s->tiny.purged_blocks;
+    s->tiny.countdown = all - listed;
+    return s->tiny.countdown == 0;
 }
 
 /* Sets the countdown of a slab with `out` blocks out to the next number that matters. */
 HAK_INLINE void set_countdown(struct slab *s, unsigned out) {
     unsigned blocks = size_classes[slab_class(s)].blocks;
     unsigned floor = out == blocks ? out - slab_reuse_frees(slab_class(s)) : slab_next_look(blocks, out);
-    s->floor = (uint16_t)floor;
-    s->countdown = out - floor;
+    s->tiny.floor = (uint16_t)floor;
+    s->tiny.countdown = out - floor;
 }
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
     if (slab_is(s, PLACE_CURRENT))
         return check_current(h, s);
-    if (s->floor == 0) {
+    if (s->tiny.floor == 0) {
         if (slab_verify_due(h) && !all_are_back(s))
             return false;
         slab_release(h, s);
         return true;
     }
     bool was_usable = slab_is_usable(s);
-    set_countdown(s, s->floor);
+    set_countdown(s, s->tiny.floor);
     if (was_usable) {
         pages_changed(h, s, slab_is(s, PLACE_OWNED));
     } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
@@ -193,15 +193,15 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
 }
 
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
-    _Atomic uintptr_t *list = s->free_to;
+    _Atomic uintptr_t *list = s->tiny.free_to;
     block_link(block, load_relaxed(list));
     store_relaxed(list, block);
-    return --s->countdown == 0 && slab_countdown_ended(h, s);
+    return --s->tiny.countdown == 0 && slab_countdown_ended(h, s);
 }
 
 bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
     uintptr_t slab = (uintptr_t)slab_address(s);
-    store_relaxed(&s->own_frees, false);
+    store_relaxed(&s->tiny.own_frees, false);
     for (uint64_t left = blocks; left > 0; left--) {
         if (unlikely(!is_in_slab(block, slab))) {
             fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
@@ -245,11 +245,12 @@ void slab_make_current(struct heap *h, struct slab *s) {
     slab_give_up_current(h, c);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(load_relaxed(&h->list[c])));
     unsigned listed = slab_listed(s), out = slab_used(s);
-    uintptr_t list = load_relaxed(&s->list);
+    uintptr_t list = load_relaxed(&s->tiny.list);
     h->current[c] = s;
-    store_relaxed(&s->list, slab_terminator(s)); /* its blocks are elsewhere: search_lists must not meet them here */
-    s->free_to = &h->list[c];
-    s->floor = 0;
+    store_relaxed(&s->tiny.list,
+                  slab_terminator(s)); /* its blocks are elsewhere: search_lists must not meet them here */
+    s->tiny.free_to = &h->list[c];
+    s->tiny.floor = 0;
     slab_check_after(h, s, out);
     ledger_add(&h->ledger[c].blocks, listed);
     slab_enter(s, PLACE_CURRENT);
@@ -274,11 +275,11 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     store_relaxed(&h->list[c], slab_terminator(s));
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
-    s->free_to = &s->list;
+    s->tiny.free_to = &s->tiny.list;
     unsigned out = slab_used(s) - listed;
     set_countdown(s, out);
     slab_leave(s, PLACE_CURRENT);
-    store_relaxed(&s->list, load_relaxed(&list));
+    store_relaxed(&s->tiny.list, load_relaxed(&list));
     if (out != 0)
         return s;
     slab_release(h, s);
@@ -292,7 +293,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     /* pairs with the store in slab_let_go: its fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
-    store_relaxed(&s->own_frees, slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
+    store_relaxed(&s->tiny.own_frees,
+                  slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
     return true;
 }
 
@@ -359,7 +361,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
             h->returns[c] = 0;
         } else if (slab_used(s) == size_classes[c].blocks) {
             h->returns[c]--;
-            store_relaxed(&s->own_frees, own_frees);
+            store_relaxed(&s->tiny.own_frees, own_frees);
             PROVEN(keep_list, list_owned(h, s));
             evict_above_max(h, s);
             return;
@@ -399,12 +401,12 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     for (;;) {
-        store_relaxed(&s->place, 0);
+        store_relaxed(&s->tiny.place, 0);
         if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
             return;
         bool usable = slab_is_usable(s);
-        store_relaxed(&s->out, slab_used(s));
-        store_relaxed(&s->due, usable ? 0 : s->countdown);
+        store_relaxed(&s->tiny.out, slab_used(s));
+        store_relaxed(&s->tiny.due, usable ? 0 : s->tiny.countdown);
         count(&h->pool.counters, COUNT_slabs_let_go);
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
@@ -460,7 +462,7 @@ void slab_check_loan(struct heap *h, struct slab *s) {
     store_relaxed(&s->owner, h); /* others see an owner before and afterwards */
     if (presence_is_alone())
         slab_keep(h, s);
-    if ((s->countdown == 0 && slab_countdown_ended(h, s)) || slab_is(s, PLACE_OWNED))
+    if ((s->tiny.countdown == 0 && slab_countdown_ended(h, s)) || slab_is(s, PLACE_OWNED))
         return;
     if (load_relaxed(&s->inbox) != 0)
         slab_let_go(h, s); /* others free there, too */

@@ -89,12 +89,12 @@ void slab_make_current(struct heap *h, struct slab *s);
 void slab_prefetch(const struct slab *s, unsigned listed);
 /* After that many frees it is checked whether the current slab is empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
-    s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
+    s->tiny.check_after = s->tiny.countdown = (uint32_t)max_size(frees, 1);
     store_relaxed(&h->deferred[slab_class(s)], 0);
 }
 /* Before the countdown of a current slab is set anew: notes the frees since, which put blocks on the heap's list. */
 HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *s) {
-    ledger_add(&h->ledger[c].blocks, s->check_after - s->countdown - load_relaxed(&h->deferred[c]));
+    ledger_add(&h->ledger[c].blocks, s->tiny.check_after - s->tiny.countdown - load_relaxed(&h->deferred[c]));
 }
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */
@@ -157,9 +157,9 @@ HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t bloc
     if (load_relaxed(&s->owner) != idle || !PROVEN(loan_use, rmw_cas(&s->owner, &idle, slab_in_use_by(h))))
         return false;
     count(&h->pool.counters, COUNT_free_on_loan);
-    block_link(block, load_relaxed(&s->list));
-    store_relaxed(&s->list, block);
-    if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
+    block_link(block, load_relaxed(&s->tiny.list));
+    store_relaxed(&s->tiny.list, block);
+    if (unlikely(--s->tiny.countdown == 0 || load_relaxed(&s->inbox) != 0))
         slab_check_loan(h, s);
     else
         store_release(&s->owner, slab_on_loan_to(h)); /* pairs with slab_end_loan */

@@ -23,18 +23,22 @@ HAK_INLINE struct heap *slab_holder(const struct slab *s) {
 }
 
 /* Owner. */
-HAK_INLINE void slab_enter(struct slab *s, uint8_t place) { store_relaxed(&s->place, load_relaxed(&s->place) | place); }
-HAK_INLINE void slab_leave(struct slab *s, uint8_t places) {
-    store_relaxed(&s->place, load_relaxed(&s->place) & (uint8_t)~places);
+HAK_INLINE void slab_enter(struct slab *s, uint8_t place) {
+    store_relaxed(&s->tiny.place, load_relaxed(&s->tiny.place) | place);
 }
-HAK_INLINE bool slab_is(const struct slab *s, enum slab_place place) { return load_relaxed(&s->place) & place; }
+HAK_INLINE void slab_leave(struct slab *s, uint8_t places) {
+    store_relaxed(&s->tiny.place, load_relaxed(&s->tiny.place) & (uint8_t)~places);
+}
+HAK_INLINE bool slab_is(const struct slab *s, enum slab_place place) { return load_relaxed(&s->tiny.place) & place; }
 
-HAK_INLINE uint32_t slab_carved(const struct slab *s) { return load_relaxed(&s->carved); }
-HAK_INLINE uint32_t slab_purged(const struct slab *s) { return load_relaxed(&s->purged_pages); } /* pages, a bit each */
+HAK_INLINE uint32_t slab_carved(const struct slab *s) { return load_relaxed(&s->tiny.carved); }
+HAK_INLINE uint32_t slab_purged(const struct slab *s) {
+    return load_relaxed(&s->tiny.purged_pages);
+} /* pages, a bit each */
 
 /* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
 HAK_INLINE unsigned slab_used(const struct slab *s) {
-    return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->purged_blocks : s->countdown + s->floor;
+    return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->tiny.purged_blocks : s->tiny.countdown + s->tiny.floor;
 }
 /* The next number of blocks out, of a slab of so many, at which a look for free pages pays: half of those out at the
  * last such number have come back, so that all looks together read two blocks for each that comes back. 0: none before
@@ -49,10 +53,10 @@ HAK_INLINE unsigned slab_next_look(unsigned blocks, unsigned out) {
 /* Whether a slab that is not current is worth using. Else the countdown ends when it is. */
 HAK_INLINE bool slab_is_usable(const struct slab *s) {
     unsigned blocks = size_classes[slab_class(s)].blocks;
-    return s->floor <= blocks - blocks / 4;
+    return s->tiny.floor <= blocks - blocks / 4;
 }
 /* Blocks on the slab's list. */
-HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_used(s) - s->purged_blocks; }
+HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_used(s) - s->tiny.purged_blocks; }
 
 /* After a change of carved or purged_pages. */
 HAK_INLINE void slab_set_hits(struct slab *s) {
@@ -61,4 +65,4 @@ HAK_INLINE void slab_set_hits(struct slab *s) {
 
 /* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was
  * reported and the list is empty now. */
-HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->list) == slab_listed(s); }
+HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->tiny.list) == slab_listed(s); }

@@ -64,7 +64,7 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
 uintptr_t tiny_cut_blocks(unsigned c, struct slab *s, unsigned *end) {
     unsigned first = slab_carved(s), n = max_size(tuned_class(TUNE_carve_bytes, c) / size_classes[c].block_bytes, 1);
     *end = min_size(first + n, size_classes[c].blocks);
-    store_relaxed(&s->carved, *end);
+    store_relaxed(&s->tiny.carved, *end);
     slab_set_hits(s);
     return link_blocks(s, first, *end);
 }
@@ -89,8 +89,8 @@ uintptr_t tiny_link_purged(struct heap *h, unsigned c, struct slab *s, unsigned 
     unsigned pages = lowest_bit(~(uint64_t)(slab_purged(s) >> start));
     unsigned first = (unsigned)(start * page / bytes);
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
-    store_relaxed(&s->purged_pages, slab_purged(s) & ~(uint32_t)(low_bits(pages) << start));
-    s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
+    store_relaxed(&s->tiny.purged_pages, slab_purged(s) & ~(uint32_t)(low_bits(pages) << start));
+    s->tiny.purged_blocks = (uint16_t)(s->tiny.purged_blocks - (end - first));
     retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
     *blocks = end - first;
@@ -105,7 +105,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 
 /* Free blocks that cost no new memory. The list of a current slab is the heap's. */
 static bool has_free(const struct slab *s) {
-    return !is_terminator(load_relaxed(s->free_to)) || load_relaxed(&s->inbox) != 0 || slab_purged(s) != 0;
+    return !is_terminator(load_relaxed(s->tiny.free_to)) || load_relaxed(&s->inbox) != 0 || slab_purged(s) != 0;
 }
 
 /* Such blocks of the current slab. */
@@ -116,7 +116,7 @@ static uintptr_t take_free(struct heap *h, unsigned c) {
     unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);
-        store_relaxed(&s->own_frees, false);
+        store_relaxed(&s->tiny.own_frees, false);
         slab_prefetch(s, blocks);
         if (!is_terminator(list))
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
@@ -150,7 +150,7 @@ static bool take_unowned(struct heap *h, struct slab *s) {
     bool let_go = load_relaxed(&s->owner) == OWNER_NONE, taken = let_go ? slab_adopt(h, s) : slab_end_loan(h, s);
     if (!taken)
         return false;
-    store_relaxed(&s->place, 0);
+    store_relaxed(&s->tiny.place, 0);
     count(&h->pool.counters, let_go ? COUNT_slabs_adopted_by_refill : COUNT_loans_taken);
     return true;
 }
@@ -214,7 +214,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
             if (load_relaxed(&s->owner) == h) {
-                store_relaxed(&s->own_frees, false);
+                store_relaxed(&s->tiny.own_frees, false);
                 slab_free(h, s, list);
             } else {
                 outbox_push(h, s, list);
@@ -231,24 +231,24 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     if (slot == BITSET_NONE)
         return NULL;
     struct slab *s = slab_of_slot(slot);
-    store_relaxed(&s->list, slab_terminator(s));
-    s->free_to = &s->list;
-    s->countdown = 0, s->floor = 0, s->purged_blocks = 0;
-    store_relaxed(&s->purged_pages, 0);
+    store_relaxed(&s->tiny.list, slab_terminator(s));
+    s->tiny.free_to = &s->tiny.list;
+    s->tiny.countdown = 0, s->tiny.floor = 0, s->tiny.purged_blocks = 0;
+    store_relaxed(&s->tiny.purged_pages, 0);
     bool folios = superslab_has_folios(slot);
-    s->page_flags = !zero || folios || superslab_has_huge_page(slot) ? PAGES_TAIL : 0;
+    s->tiny.page_flags = !zero || folios || superslab_has_huge_page(slot) ? PAGES_TAIL : 0;
     /* A pointer to a block of an earlier slab may be freed once more. */
-    store_relaxed(&s->own_frees, !superslab_had_slab(slot));
-    store_relaxed(&s->carved, 0);
+    store_relaxed(&s->tiny.own_frees, !superslab_had_slab(slot));
+    store_relaxed(&s->tiny.carved, 0);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
-    s->link_mark = upper_half(slab_terminator(s) ^ hak_region.key);
+    s->tiny.link_mark = upper_half(slab_terminator(s) ^ hak_region.key);
     s->slots = 1;
-    store_relaxed(&s->place, place);
+    store_relaxed(&s->tiny.place, place);
     store_relaxed(&s->class_id, (uint8_t)c);
     s->tiny_bytes = (uint16_t)size_classes[c].block_bytes;
-    s->first_size = c == 0 ? 0 : size_classes[c - 1].block_bytes + 1; /* 0, too, is one of the smallest */
-    s->sizes = s->tiny_bytes - s->first_size + 1;
+    s->tiny.first_size = c == 0 ? 0 : size_classes[c - 1].block_bytes + 1; /* 0, too, is one of the smallest */
+    s->sizes = s->tiny_bytes - s->tiny.first_size + 1;
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_TINY));
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
     count(&h->pool.counters, COUNT_slabs_started);
@@ -257,7 +257,7 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     if (zero && !folios && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         touch_pages(slab_address(s), SLOT_BYTES);
         count(&h->pool.counters, COUNT_populate_calls);
-        s->page_flags = PAGES_TAIL;
+        s->tiny.page_flags = PAGES_TAIL;
     }
     return s;
 }
@@ -274,8 +274,8 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         return uncarved;
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
-        at = s->next;
-        if (slab_class(s) != c || is_terminator(load_relaxed(&s->list)))
+        at = s->tiny.next;
+        if (slab_class(s) != c || is_terminator(load_relaxed(&s->tiny.list)))
             continue;
         slab_unlist(h, s);
         return use_early(h, c, s);
@@ -284,7 +284,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         struct slab *s = slab_of_slot(slot);
         if (!take_unowned(h, s))
             continue;
-        bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->list));
+        bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->tiny.list));
         uintptr_t block = fits ? use_early(h, c, s) : 0;
         if (block != 0)
             return block;
@@ -341,7 +341,7 @@ static void tiny_release_unused(struct heap *h) {
     slab_recall(h, h, 0, 1);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
-        at = s->next; /* it may be gone afterwards */
+        at = s->tiny.next; /* it may be gone afterwards */
         if (load_relaxed(&s->inbox) != 0)
             slab_drain_inbox(h, s);
     }
@@ -408,9 +408,9 @@ static void leave_class(struct heap *h, unsigned c) {
     if (h->current[c] == NULL && !is_no_block(load_relaxed(&h->list[c]))) /* of others' slabs */
         empty_class(h, c);
     if (h->current[c] != NULL)
-        store_relaxed(&h->current[c]->own_frees, false);
+        store_relaxed(&h->current[c]->tiny.own_frees, false);
     if (h->fresh[c] != NULL)
-        store_relaxed(&h->fresh[c]->own_frees, false);
+        store_relaxed(&h->fresh[c]->tiny.own_frees, false);
 }
 
 static void tiny_empty(struct heap *h) {
@@ -443,7 +443,7 @@ static size_t tiny_trim_slab(struct heap *h, struct slab *s, enum trim how) {
         return slab_is(s, PLACE_OWNED) ? pages_trim(s, how) : 0;
     if (owner != OWNER_NONE || !may_pay(s, how) || !slab_adopt(h, s))
         return 0;
-    store_relaxed(&s->place, 0);
+    store_relaxed(&s->tiny.place, 0);
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return 0;
     size_t trimmed = pages_trim(s, how);
@@ -514,7 +514,7 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
     use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
     use->out_bytes = out * bytes - use->cached_bytes;
     use->listed_bytes = min_size(slab_listed(s), blocks - out) * bytes;
-    use->lazy_bytes = s->page_flags & PAGES_LAZY ? count_bits(slab_purged(s)) * os_page_bytes() : 0;
+    use->lazy_bytes = s->tiny.page_flags & PAGES_LAZY ? count_bits(slab_purged(s)) * os_page_bytes() : 0;
 }
 
 /* ---- freeing what is no hit ---- */
@@ -563,7 +563,7 @@ static void tiny_free_without_heap(struct slab *s, void *p) {
 static bool tiny_fill(struct slab *s, struct fill *fill) {
     struct slab seen;
     snapshot(&seen, s, sizeof seen);
-    unsigned c = slab_class(&seen), out = seen.countdown + seen.floor, waiting = inbox_waiting(&seen);
+    unsigned c = slab_class(&seen), out = seen.tiny.countdown + seen.tiny.floor, waiting = inbox_waiting(&seen);
     if (load_relaxed(&seen.owner) == OWNER_POOL || slab_is(&seen, PLACE_CURRENT | PLACE_FRESH | PLACE_DENSE) ||
         c >= TINY_CLASSES)
         return false;

@@ -94,13 +94,30 @@ struct field {
     { SIZE_MAX, NULL }
 
 #define OF struct slab
-static const struct field slab_fields[] = {
-    FIELD(owner),      FIELD(list),  FIELD(countdown),   FIELD(divisor), FIELD(link_mark), FIELD(class_id),
-    FIELD(kind),       FIELD(slots), FIELD(place),       FIELD(free_to), FIELD(floor),     FIELD(idle_looks),
-    FIELD(hit_blocks), FIELD(inbox), FIELD(free_blocks), FIELD(state),   END_OF_FIELDS};
-static const struct field tiny_fields[] = {
-    FIELD(next),      FIELD(class_next),  FIELD(carved), FIELD(purged_pages), FIELD(purged_blocks), FIELD(page_flags),
-    FIELD(own_frees), FIELD(check_after), FIELD(out),    FIELD(due),          END_OF_FIELDS};
+#define OF_ALL                                                                                                         \
+    FIELD(owner), FIELD(inbox), FIELD(free_blocks), FIELD(divisor), FIELD(hit_blocks), FIELD(tiny_bytes),              \
+        FIELD(class_id), FIELD(kind), FIELD(slots), FIELD(first_offset), FIELD(idle_looks)
+static const struct field tiny_fields[] = {OF_ALL,
+                                           FIELD(tiny.free_to),
+                                           FIELD(tiny.link_mark),
+                                           FIELD(tiny.out),
+                                           FIELD(tiny.due),
+                                           FIELD(tiny.next),
+                                           FIELD(tiny.class_next),
+                                           FIELD(tiny.list),
+                                           FIELD(tiny.countdown),
+                                           FIELD(tiny.floor),
+                                           FIELD(tiny.purged_blocks),
+                                           FIELD(tiny.purged_pages),
+                                           FIELD(tiny.carved),
+                                           FIELD(tiny.place),
+                                           FIELD(tiny.page_flags),
+                                           FIELD(tiny.own_frees),
+                                           FIELD(tiny.check_after),
+                                           END_OF_FIELDS};
+static const struct field slab_fields[] = {OF_ALL, FIELD(mid.start), FIELD(mid.secure), FIELD(mid.state),
+                                           END_OF_FIELDS};
+#undef OF_ALL
 #undef OF
 #define OF struct superslab
 static const struct field superslab_fields[] = {
@@ -132,7 +149,7 @@ static const char *field_of_slab(uintptr_t address) {
         (const struct slab *)(address - (address - (uintptr_t)hak_region.slabs) % sizeof(struct slab));
     size_t offset = address - (uintptr_t)s;
     bool tiny = atomic_load_explicit(&s->owner, memory_order_relaxed) != OWNER_POOL;
-    return field_at(tiny && offset >= offsetof(struct slab, state) ? tiny_fields : slab_fields, offset);
+    return field_at(tiny ? tiny_fields : slab_fields, offset);
 }
 
 static const char *set_name(size_t set) {

@@ -149,7 +149,7 @@ HAK_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t alignment, bo
     if (HAK_IS_CHECKED || unlikely(offset >= delete_frontier(array ? ON_ARRAY_ALIGNED : ON_ALIGNED)))
         return delete_sized_aligned_outside(p, bytes, alignment, array);
     struct slab *s = slab_at_offset(offset);
-    if (unlikely(class_aligned_bytes(bytes, alignment) - s->first_size >= s->sizes))
+    if (unlikely(class_aligned_bytes(bytes, alignment) - s->tiny.first_size >= s->sizes))
         return alloc_delete_aligned_else(p, bytes, alignment, array);
     alloc_free_in(s, p, alloc_free_other);
 }

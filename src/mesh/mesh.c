@@ -65,11 +65,12 @@ static bool take_over(struct heap *h, struct slab *s, bool all) {
     struct heap *owner = load_relaxed(&s->owner);
     if (slab_kind(s) != KIND_TINY || (owner != h && owner != OWNER_NONE) || (load_relaxed(&s->idle_looks) == 0 && !all))
         return false;
-    if (owner == h ? load_relaxed(&s->place) != PLACE_OWNED && load_relaxed(&s->place) != (PLACE_OWNED | PLACE_PARTIAL)
+    if (owner == h ? load_relaxed(&s->tiny.place) != PLACE_OWNED &&
+                         load_relaxed(&s->tiny.place) != (PLACE_OWNED | PLACE_PARTIAL)
                    : !slab_adopt(h, s))
         return false;
     slab_unlist(h, s);
-    store_relaxed(&s->place, 0);
+    store_relaxed(&s->tiny.place, 0);
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return false;
     if (slab_kind(s) == KIND_TINY && is_sparse(s) && slab_is_for(&h->pool, s))

@@ -29,7 +29,7 @@ static struct slab *own_dense(struct heap *h, unsigned c) {
             slab_unlist(h, s);
             return s;
         }
-        at = s->class_next;
+        at = s->tiny.class_next;
     }
     return NULL;
 }
@@ -42,13 +42,13 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
         if (slot == BITSET_NONE)
             return NULL;
         struct slab *s = slab_of_slot(slot);
-        uint32_t out = load_relaxed(&s->out);
+        uint32_t out = load_relaxed(&s->tiny.out);
         bool fits = load_relaxed(&s->owner) == OWNER_NONE && slab_class(s) == c &&
                     !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
         if (!fits || !slab_adopt(h, s))
             continue;
         count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
-        store_relaxed(&s->place, 0);
+        store_relaxed(&s->tiny.place, 0);
         if (slab_class(s) == c && slab_is_usable(s) && slab_is_for(&h->pool, s))
             return s;
         slab_let_go(h, s); /* an old offer, as in use_offer */
@@ -60,17 +60,17 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
 static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
     struct slab *s = *slab;
     unsigned n;
-    if (is_terminator(load_relaxed(&s->list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
+    if (is_terminator(load_relaxed(&s->tiny.list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
         *slab = NULL;
         return false;
     }
-    if (is_terminator(load_relaxed(&s->list))) {
+    if (is_terminator(load_relaxed(&s->tiny.list))) {
         if (slab_purged(s) != 0)
-            store_relaxed(&s->list, tiny_link_purged(h, c, s, &n));
+            store_relaxed(&s->tiny.list, tiny_link_purged(h, c, s, &n));
         else if (slab_carved(s) < size_classes[c].blocks)
-            store_relaxed(&s->list, tiny_cut_blocks(c, s, &n));
+            store_relaxed(&s->tiny.list, tiny_cut_blocks(c, s, &n));
     }
-    if (likely(is_in_slab(load_relaxed(&s->list), (uintptr_t)slab_address(s))))
+    if (likely(is_in_slab(load_relaxed(&s->tiny.list), (uintptr_t)slab_address(s))))
         return true;
     slab_list_is_sound(s); /* reports, unless this is the end of the list */
     return false;
@@ -80,7 +80,7 @@ static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
 static struct slab *dense_slab(struct heap *h, unsigned c) {
     struct slab *s = h->dense[c] != 0 ? slab_of_slot(h->dense[c] - 1) : NULL;
     bool ours = s != NULL && load_relaxed(&s->owner) == h && slab_class(s) == c &&
-                (load_relaxed(&s->place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
+                (load_relaxed(&s->tiny.place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
     s = ours ? s : NULL;
     while (s == NULL || !dense_has_block(h, c, &s)) {
         if (s != NULL)
@@ -104,10 +104,10 @@ void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, boo
     struct slab *s = dense_slab(h, tiny_class_of(bytes));
     if (s == NULL)
         return NULL;
-    uintptr_t block = load_relaxed(&s->list);
-    s->countdown++;
+    uintptr_t block = load_relaxed(&s->tiny.list);
+    s->tiny.countdown++;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here loses a block at worst */
-    store_relaxed(&s->list, block_next(block));
+    store_relaxed(&s->tiny.list, block_next(block));
     store_relaxed(&s->idle_looks, 0);
     *block_word(block) = 0;
     return block_word(block);

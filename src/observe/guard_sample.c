@@ -97,8 +97,8 @@ bool guard_describe(struct text *line, const void *address, const char *how) {
 static void guard_set_records(size_t slot, enum slab_kind kind) {
     for (unsigned i = 0; i < GUARD_SLOTS; i++) {
         struct slab *s = slab_of_slot(slot + i);
-        slab_set_bytes(s, 0);
-        store_relaxed(&s->state[0], BLOCK_FREE);
+        s->single.bytes = 0;
+        store_relaxed(&s->single.state, BLOCK_FREE);
         store_relaxed(&s->class_id, CLASS_NONE);
         store_relaxed(&s->kind, (uint8_t)kind);
     }
@@ -176,8 +176,8 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     if (p != NULL) {
         count(&h->pool.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
-        slab_set_bytes(s, slot->at.bytes);
-        store_relaxed(&s->state[0], BLOCK_LIVE);
+        s->single.bytes = slot->at.bytes;
+        store_relaxed(&s->single.state, BLOCK_LIVE);
         capture(&slot->allocated);
     }
     store_release(&slot->state, p != NULL ? GUARD_LIVE : GUARD_FREED);
@@ -203,8 +203,8 @@ static void guard_free(struct heap *h, struct slab *s, void *p) {
         fail_double_free(p, slot->at.bytes, FREER_UNKNOWN);    /* the report says who */
         return;
     }
-    block_unsample(&s->state[0], p);
-    store_relaxed(&s->state[0], BLOCK_FREE);
+    block_unsample(&s->single.state, p);
+    store_relaxed(&s->single.state, BLOCK_FREE);
     capture(&slot->freed);
     void *begin = (void *)slot->at.begin; /* NOLINT: slots are addresses */
     os_forbid(begin, slot->at.pages_bytes);
@@ -219,7 +219,7 @@ bool guard_is_live(const struct slab *s) {
 }
 
 static void guard_find(struct block *b, const void *p) {
-    b->bytes = b->slab->bytes;
+    b->bytes = b->slab->single.bytes;
     if (b->bytes == 0)
         b->why = BLOCK_NEVER_HANDED_OUT;
     else if (guard_is_block(b->slab, p))
@@ -238,7 +238,7 @@ static bool guard_size_fits(const void *p, size_t claimed, size_t bytes, bool ex
 
 static void guard_count(const struct slab *s, struct span_use *use) {
     use->slots = 1;
-    use->out_bytes = block_state(s, 0) == BLOCK_LIVE ? s->bytes : 0;
+    use->out_bytes = single_state(s) == BLOCK_LIVE ? s->single.bytes : 0;
 }
 
 const struct kind kind_guard_page = {

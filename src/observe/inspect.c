@@ -20,11 +20,11 @@
 F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, tables) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
-F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) \
-F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
-F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
-F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, guarded.state) F(slab, guarded.lead_bytes) \
-F(slab, guarded.span_slots) \
+F(slab, owner) F(slab, inbox) F(slab, free_blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
+F(slab, first_offset) F(slab, tiny.list) F(slab, tiny.countdown) F(slab, tiny.floor) F(slab, tiny.carved) \
+F(slab, tiny.place) F(slab, tiny.purged_pages) F(slab, tiny.purged_blocks) F(slab, tiny.page_flags) \
+F(slab, mid.start) F(slab, mid.block_bytes) F(slab, mid.blocks) F(slab, mid.state) F(slab, mid.secure) \
+F(slab, single.bytes) F(slab, single.state) F(slab, single.lead_bytes) F(slab, single.span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
 F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
 F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \

@@ -153,8 +153,8 @@ static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
     if (current == NULL)
         return 0;
     snapshot(&seen, current, sizeof seen);
-    uint64_t left = (uint64_t)seen.countdown + deferred;
-    return left <= seen.check_after ? seen.check_after - left : 0;
+    uint64_t left = (uint64_t)seen.tiny.countdown + deferred;
+    return left <= seen.tiny.check_after ? seen.tiny.check_after - left : 0;
 }
 
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */

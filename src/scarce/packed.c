@@ -118,7 +118,7 @@ static enum pool_answer start_slot(struct client *c, size_t slot, uint64_t piece
     struct slab *s = slab_of_slot(slot);
     struct pack *pack = pack_of(slot);
     s->slots = 1;
-    slab_set_start(s, (uintptr_t)slot_address(slot));
+    s->mid.start = (uintptr_t)slot_address(slot);
     store_relaxed(&s->idle_looks, 0);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_PACKED);
@@ -361,7 +361,7 @@ static size_t packed_trim(struct heap *h, struct superslab_range in, bool all) {
 /* ---- the row ---- */
 
 static void packed_count(const struct slab *s, struct span_use *use) {
-    const struct pack *pack = pack_of((s->start - hak_region.base) / SLOT_BYTES);
+    const struct pack *pack = pack_of((s->mid.start - hak_region.base) / SLOT_BYTES);
     uint64_t free = load_relaxed(&pack->free);
     use->slots = 1;
     use->out_bytes = count_bits(~free) * (size_t)PIECE_BYTES;

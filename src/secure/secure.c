@@ -254,10 +254,10 @@ static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment, bool 
 static enum secure_state secure_find_state(struct slab *part, const void *p, size_t *bytes) {
     const struct slab *s = span_first(part);
     unsigned i = secure_index(s, (uintptr_t)p);
-    bool starts = i < s->blocks;
-    i = starts ? i : (unsigned)min_size(((uintptr_t)p - s->start) / s->block_bytes, s->blocks - 1);
-    uint16_t state = load_relaxed(span_state(s->secure, i));
-    *bytes = state != 0 ? secure_size_of_state(s->block_bytes, state) : s->block_bytes - CANARY_BYTES;
+    bool starts = i < s->mid.blocks;
+    i = starts ? i : (unsigned)min_size(((uintptr_t)p - s->mid.start) / s->mid.block_bytes, s->mid.blocks - 1);
+    uint16_t state = load_relaxed(span_state(s->mid.secure, i));
+    *bytes = state != 0 ? secure_size_of_state(s->mid.block_bytes, state) : s->mid.block_bytes - CANARY_BYTES;
     if (!starts)
         return SECURE_NO_BLOCK;
     if (state == 0)
@@ -279,8 +279,8 @@ HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_
     unsigned i = secure_index(s, (uintptr_t)p);
     uint16_t state = 0;
     e->block = (uintptr_t)p;
-    if (likely(i < s->blocks)) {
-        e->state = span_state(s->secure, i);
+    if (likely(i < s->mid.blocks)) {
+        e->state = span_state(s->mid.secure, i);
         state = load_relaxed(e->state);
     }
     if (unlikely(!state_is_live(state))) {
@@ -288,7 +288,7 @@ HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_
         return false;
     }
     store_relaxed(e->state, state | STATE_FREED);
-    *bytes = secure_size_of_state(s->block_bytes, state);
+    *bytes = secure_size_of_state(s->mid.block_bytes, state);
     return true;
 }
 
@@ -299,9 +299,9 @@ static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes)
         return;
     if (unlikely(!secure_is_intact(s, block, bytes))) {
         secure_fail_intact(s, block, bytes);
-        bytes = s->block_bytes - CANARY_BYTES; /* an overflow may have gone on behind the canary */
+        bytes = s->mid.block_bytes - CANARY_BYTES; /* an overflow may have gone on behind the canary */
     }
-    *block_word(block + s->block_bytes - CANARY_BYTES) = 0; /* one store, for word_before */
+    *block_word(block + s->mid.block_bytes - CANARY_BYTES) = 0; /* one store, for word_before */
     memory_clear(block, bytes + CANARY_BYTES);
 }
 
@@ -310,12 +310,13 @@ HAK_NOINLINE static void free_any(struct heap *h, struct slab *s, struct secure_
     quarantine(h, slab_class(s), e);
 }
 HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, struct secure_entry e, size_t bytes) {
-    size_t used = bytes + CANARY_BYTES, rounds = long_rounds(s->block_bytes);
-    if (unlikely(s->block_bytes > BIG_FROM || long_rounds(used) != rounds || !secure_is_intact(s, e.block, bytes))) {
+    size_t used = bytes + CANARY_BYTES, rounds = long_rounds(s->mid.block_bytes);
+    if (unlikely(s->mid.block_bytes > BIG_FROM || long_rounds(used) != rounds ||
+                 !secure_is_intact(s, e.block, bytes))) {
         free_any(h, s, e, bytes);
         return;
     }
-    *block_word(e.block + s->block_bytes - CANARY_BYTES) = 0;
+    *block_word(e.block + s->mid.block_bytes - CANARY_BYTES) = 0;
     long_clear(e.block, used, rounds);
     quarantine(h, slab_class(s), e);
 }
@@ -336,7 +337,7 @@ HAK_NOINLINE static void free_traced(struct heap *h, struct slab *s, void *p) {
  * because that is known sooner than the size in the block's state. */
 static void secure_free(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
-    size_t bytes, block_bytes = s->block_bytes;
+    size_t bytes, block_bytes = s->mid.block_bytes;
     if (unlikely(option(OPT_SECURE_STACKS))) {
         free_traced(h, s, p);
         return;
@@ -369,35 +370,35 @@ static void secure_free_without_heap(struct slab *s, void *p) { secure_free_past
 
 /* The live block at p, of `had` bytes, gets another size. False: its state cannot hold the size. */
 static bool set_size(const struct slab *s, void *p, size_t had, size_t bytes) {
-    size_t room = s->block_bytes - CANARY_BYTES, from = min_size(had, bytes);
+    size_t room = s->mid.block_bytes - CANARY_BYTES, from = min_size(had, bytes);
     if (room - bytes > SLACK_MAX - 1)
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
         fail_damage("overflow", p, had);
     memset((char *)p + from, 0, min_size(had + CANARY_BYTES, room) - from); /* the canary at the end stays as it is */
-    store_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p)), state_of_size(s->block_bytes, bytes));
-    secure_put_canary((uintptr_t)p, s->block_bytes, bytes);
+    store_relaxed(span_state(s->mid.secure, secure_index(s, (uintptr_t)p)), state_of_size(s->mid.block_bytes, bytes));
+    secure_put_canary((uintptr_t)p, s->mid.block_bytes, bytes);
     return true;
 }
 
 static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
     (void)h;
     const struct slab *s = span_first(part);
-    size_t had, room = s->block_bytes - CANARY_BYTES;
+    size_t had, room = s->mid.block_bytes - CANARY_BYTES;
     return secure_find_state(part, p, &had) == SECURE_LIVE && bytes <= room && bytes >= room / 2 &&
            slab_class(s) != ZERO_CLASS && set_size(s, p, had, bytes);
 }
 
 static void secure_shrink(struct slab *part, void *p, size_t bytes) {
     const struct slab *s = span_first(part);
-    _Atomic uint16_t *state = span_state(s->secure, secure_index(s, (uintptr_t)p));
-    if (!set_size(s, p, secure_size_of_state(s->block_bytes, load_relaxed(state)), bytes))
+    _Atomic uint16_t *state = span_state(s->mid.secure, secure_index(s, (uintptr_t)p));
+    if (!set_size(s, p, secure_size_of_state(s->mid.block_bytes, load_relaxed(state)), bytes))
         store_relaxed(state, load_relaxed(state) | STATE_LARGER);
 }
 
 static bool secure_small_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     const struct slab *s = span_first(slab_at_offset(region_offset(p)));
-    uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p)));
+    uint16_t state = load_relaxed(span_state(s->mid.secure, secure_index(s, (uintptr_t)p)));
     return secure_size_fits(p, claimed, bytes, exactly) || ((state & STATE_LARGER) == STATE_LARGER && claimed < bytes);
 }
 
@@ -406,10 +407,10 @@ static bool secure_small_size_fits(const void *p, size_t claimed, size_t bytes, 
 void secure_set_maker(void *p, enum secure_maker maker) {
     struct slab *part = slab_at_offset(region_offset(p)), *s = span_first(part);
     if (slab_tier(part) == KIND_SECURE_LARGE) {
-        part->guarded.maker = (uint16_t)maker;
+        part->single.maker = (uint16_t)maker;
         return;
     }
-    _Atomic uint16_t *state = span_state(s->secure, secure_index(s, (uintptr_t)p));
+    _Atomic uint16_t *state = span_state(s->mid.secure, secure_index(s, (uintptr_t)p));
     store_relaxed(state, (load_relaxed(state) & STATE_SLACK) | (uint16_t)maker);
 }
 
@@ -418,11 +419,11 @@ enum secure_maker secure_maker_of(const void *p) {
     struct slab *part = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
     unsigned kind = part != NULL ? slab_tier(part) : KIND_FREE;
     if (kind == KIND_SECURE_LARGE && secure_large_find(part, p, &bytes) == SECURE_LIVE)
-        return (enum secure_maker)part->guarded.maker;
+        return (enum secure_maker)part->single.maker;
     if (kind != KIND_SECURE_SMALL || secure_find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
     const struct slab *s = span_first(part);
-    return (enum secure_maker)(load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p))) &
+    return (enum secure_maker)(load_relaxed(span_state(s->mid.secure, secure_index(s, (uintptr_t)p))) &
                                (STATE_BY_NEW | STATE_BY_NEW_ARRAY));
 }
 
@@ -493,18 +494,18 @@ void secure_check_at_exit(void) {
 /* ---- counting ---- */
 
 static void secure_count(const struct slab *s, struct span_use *use) {
-    const struct secure_span *span = s->secure;
+    const struct secure_span *span = s->mid.secure;
     uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: we saw the slab's new kind first */
-    size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_max(span)) : 0;
+    size_t blocks = 0, all = held != 0 ? min_size(s->mid.blocks, span_states_max(span)) : 0;
     use->slots = s->slots;
     for (unsigned i = 0; i < all; i++) {
         uint16_t state = load_relaxed(span_state(span, i));
         if (state == 0 || state & STATE_FREED)
             continue;
         blocks++;
-        use->out_bytes += secure_size_of_state(s->block_bytes, state);
+        use->out_bytes += secure_size_of_state(s->mid.block_bytes, state);
     }
-    use->cached_bytes = held > blocks + 1 ? (held - 1 - blocks) * s->block_bytes : 0;
+    use->cached_bytes = held > blocks + 1 ? (held - 1 - blocks) * s->mid.block_bytes : 0;
 }
 
 /* ---- the row ---- */

@@ -28,15 +28,15 @@ HAK_READS_PROGRAM_BYTES static bool is_damaged_from_start(uintptr_t block, size_
     return first != (uint8_t)secure_canary_at(canary_of(block), bytes);
 }
 static bool is_live_with(const struct slab *s, uintptr_t block, size_t *bytes) {
-    uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, block)));
-    *bytes = state_is_live(state) ? secure_size_of_state(s->block_bytes, state) : 0;
+    uint16_t state = load_relaxed(span_state(s->mid.secure, secure_index(s, block)));
+    *bytes = state_is_live(state) ? secure_size_of_state(s->mid.block_bytes, state) : 0;
     return state_is_live(state);
 }
 
 static void fail_canary(const struct slab *s, uintptr_t block, size_t bytes) {
-    uintptr_t next = block + s->block_bytes;
+    uintptr_t next = block + s->mid.block_bytes;
     size_t bytes_next;
-    if (!is_damaged_from_start(block, bytes) && secure_index(s, block) + 1 < s->blocks &&
+    if (!is_damaged_from_start(block, bytes) && secure_index(s, block) + 1 < s->mid.blocks &&
         is_live_with(s, next, &bytes_next))
         fail_damage("underflow", block_word(next), bytes_next);
     else
@@ -45,7 +45,7 @@ static void fail_canary(const struct slab *s, uintptr_t block, size_t bytes) {
 
 HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t bytes) {
     size_t bytes_before;
-    uintptr_t before = block - s->block_bytes;
+    uintptr_t before = block - s->mid.block_bytes;
     if (!secure_has_canary(s, block, bytes))
         fail_canary(s, block, bytes);
     else if (is_live_with(s, before, &bytes_before) && is_damaged_from_start(before, bytes_before))
@@ -108,11 +108,11 @@ size_t secure_check_slab(struct secure_span *span, unsigned c) {
     size_t block_bytes = block_bytes_of(c), bytes;
     for (unsigned i = 0; i < blocks_of(c);
          i++) { /* first: they tell an underflow into a free block from a write after free */
-        uintptr_t block = s->start + i * block_bytes;
+        uintptr_t block = s->mid.start + i * block_bytes;
         if (is_live_with(s, block, &bytes) && unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);
     }
     for (unsigned i = 0; i < blocks_of(c); i++)
-        check_free_in(span, s->start, i, blocks_of(c), block_bytes);
+        check_free_in(span, s->mid.start, i, blocks_of(c), block_bytes);
     return blocks_of(c) * block_bytes;
 }

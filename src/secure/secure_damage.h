@@ -7,7 +7,7 @@
 #include "secure/secure_span.h"
 
 HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
-    return block_index(part->divisor, (uint32_t)(block - part->start));
+    return block_index(part->divisor, (uint32_t)(block - part->mid.start));
 }
 
 /* ---- canaries ---- */
@@ -20,13 +20,13 @@ HAK_READS_PROGRAM_BYTES static inline uint64_t word_before(uintptr_t block) {
 }
 /* Before the first block of a slab is a guard, which must not be read. */
 HAK_INLINE bool is_intact_before(const struct slab *s, uintptr_t block) {
-    if (unlikely(block == s->start))
+    if (unlikely(block == s->mid.start))
         return true;
     uint64_t found = word_before(block);
-    return (found == 0) | (found == canary_of(block - s->block_bytes));
+    return (found == 0) | (found == canary_of(block - s->mid.block_bytes));
 }
 HAK_INLINE bool secure_has_canary(const struct slab *s, uintptr_t block, size_t bytes) {
-    uint64_t canary = canary_of(block), behind, end = *block_word(block + s->block_bytes - CANARY_BYTES);
+    uint64_t canary = canary_of(block), behind, end = *block_word(block + s->mid.block_bytes - CANARY_BYTES);
     memcpy(&behind, (char *)block_word(block) + bytes, CANARY_BYTES);
     return ((behind ^ secure_canary_at(canary, bytes)) | (end ^ canary)) == 0;
 }

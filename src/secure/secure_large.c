@@ -52,24 +52,25 @@ static HAK_APART struct {
 } secure_large_all;
 
 static size_t committed_bytes(size_t bytes) { return round_up(max_size(bytes, 1), os_page_bytes()); }
-static char *block_of(const struct slab *s) { return slab_address(s) + s->guarded.lead_bytes % SLOT_BYTES; }
-static char *span_begin(const struct slab *s) { return block_of(s) - s->guarded.lead_bytes; }
-static char *span_end(const struct slab *s) { return span_begin(s) + s->guarded.span_slots * SLOT_BYTES; }
+static char *block_of(const struct slab *s) { return slab_address(s) + s->single.lead_bytes % SLOT_BYTES; }
+static char *span_begin(const struct slab *s) { return block_of(s) - s->single.lead_bytes; }
+static char *span_end(const struct slab *s) { return span_begin(s) + s->single.span_slots * SLOT_BYTES; }
 
 /* How much of the canary fits between the block and its guard. The rest of the page is zero. */
 static size_t canary_bytes(const struct slab *s) {
-    return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
+    return min_size(committed_bytes(s->single.bytes) - s->single.bytes, CANARY_BYTES);
 }
 static void put_canary(const struct slab *s) {
     uint64_t canary = canary_of((uintptr_t)block_of(s));
-    memcpy(block_of(s) + s->bytes, &canary, canary_bytes(s));
+    memcpy(block_of(s) + s->single.bytes, &canary, canary_bytes(s));
 }
 static bool has_canary(const struct slab *s) {
     uint64_t canary = canary_of((uintptr_t)block_of(s));
-    const char *end = block_of(s) + committed_bytes(s->bytes), *rest = block_of(s) + s->bytes + canary_bytes(s);
+    const char *end = block_of(s) + committed_bytes(s->single.bytes),
+               *rest = block_of(s) + s->single.bytes + canary_bytes(s);
     while (rest < end && *rest == 0)
         rest++;
-    return rest == end && memcmp(block_of(s) + s->bytes, &canary, canary_bytes(s)) == 0;
+    return rest == end && memcmp(block_of(s) + s->single.bytes, &canary, canary_bytes(s)) == 0;
 }
 
 static bool is_run(size_t span_slots) { return span_slots > SUPERSLAB_SLOTS; }
@@ -92,30 +93,30 @@ static void secure_large_give(struct heap *h, size_t slot, size_t slots, bool re
 
 /* Only the holder's records are written. Runs are never marked shut: they can be as large as the address space. */
 static void set_shut(const struct slab *s, bool shut) {
-    struct slab *first = slab_of_slot(slot_of(s) - s->guarded.lead_bytes / SLOT_BYTES);
-    if (shut && is_run(s->guarded.span_slots))
+    struct slab *first = slab_of_slot(slot_of(s) - s->single.lead_bytes / SLOT_BYTES);
+    if (shut && is_run(s->single.span_slots))
         return;
-    for (size_t i = 0; i < s->guarded.span_slots; i++)
-        if (first[i].guarded.is_shut != shut)
-            first[i].guarded.is_shut = shut;
+    for (size_t i = 0; i < s->single.span_slots; i++)
+        if (first[i].single.is_shut != shut)
+            first[i].single.is_shut = shut;
 }
 static bool is_shut(const struct slab *s) {
-    const struct slab *first = slab_of_slot(slot_of(s) - s->guarded.lead_bytes / SLOT_BYTES);
-    bool shut = !is_run(s->guarded.span_slots);
-    for (size_t i = 0; shut && i < s->guarded.span_slots; i++)
-        shut = first[i].guarded.is_shut;
+    const struct slab *first = slab_of_slot(slot_of(s) - s->single.lead_bytes / SLOT_BYTES);
+    bool shut = !is_run(s->single.span_slots);
+    for (size_t i = 0; shut && i < s->single.span_slots; i++)
+        shut = first[i].single.is_shut;
     return shut;
 }
 
 static void lose_guards(struct slab *s) {
-    s->guarded.has_guards = false;
+    s->single.has_guards = false;
     rmw_add(&secure_large_all.guards, (uint32_t)-1);
 }
 
 /* Adds guard pages, unless there are too many already or the kernel has no mappings left. */
 static void guard(struct slab *s, bool shut) {
-    char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
-    s->guarded.has_guards = true;
+    char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->single.bytes);
+    s->single.has_guards = true;
     bool room = rmw_add(&secure_large_all.guards, 1) < GUARDS_MAX;
     if (!room ||
         (!shut && (!os_forbid(begin, (size_t)(block - begin)) || !os_forbid(behind, (size_t)(span_end(s) - behind)))))
@@ -124,8 +125,8 @@ static void guard(struct slab *s, bool shut) {
 
 /* The part of the span that the program may touch. */
 static char *open_part(const struct slab *s, size_t *bytes) {
-    *bytes = s->guarded.has_guards ? committed_bytes(s->bytes) : s->guarded.span_slots * SLOT_BYTES;
-    return s->guarded.has_guards ? block_of(s) : span_begin(s);
+    *bytes = s->single.has_guards ? committed_bytes(s->single.bytes) : s->single.span_slots * SLOT_BYTES;
+    return s->single.has_guards ? block_of(s) : span_begin(s);
 }
 
 /* Whether programs seem to touch blocks of about this size whole. */
@@ -145,7 +146,7 @@ static bool renew(enum os_map_kind kind, char *begin, size_t bytes) {
 static bool open_block(struct slab *s, bool zero) {
     bool shut = is_shut(s);
     char *begin = span_begin(s);
-    size_t bytes = s->guarded.span_slots * SLOT_BYTES;
+    size_t bytes = s->single.span_slots * SLOT_BYTES;
     if (!zero && !shut && !os_advise(OS_PURGE, begin, bytes)) {
         if (!os_commit(begin, bytes))
             return false;
@@ -153,12 +154,12 @@ static bool open_block(struct slab *s, bool zero) {
     }
     guard(s, shut);
     begin = open_part(s, &bytes);
-    if (s->guarded.is_huge && s->guarded.has_guards ? renew(OS_FRESH_HUGE, begin, bytes) : os_commit(begin, bytes)) {
+    if (s->single.is_huge && s->single.has_guards ? renew(OS_FRESH_HUGE, begin, bytes) : os_commit(begin, bytes)) {
         if ((zero || !shut) && are_touched(bytes)) /* else most of it is resident already */
             touch_pages(begin, bytes);
         return true;
     }
-    if (s->guarded.has_guards) { /* mappings may have run out */
+    if (s->single.has_guards) { /* mappings may have run out */
         lose_guards(s);
         begin = open_part(s, &bytes);
         if (os_commit(begin, bytes))
@@ -177,17 +178,17 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
         return NULL;
     count(&h->pool.counters, COUNT_large_spans);
     struct slab *s = slab_of_slot(slot + lead / SLOT_BYTES);
-    slab_set_bytes(s, bytes);
-    s->guarded.lead_bytes = lead;
-    s->guarded.span_slots = slots;
-    s->guarded.is_huge = huge && !superslab_has_huge_page(slot);
-    s->guarded.maker = MADE_BY_MALLOC;
+    s->single.bytes = bytes;
+    s->single.lead_bytes = lead;
+    s->single.span_slots = slots;
+    s->single.is_huge = huge && !superslab_has_huge_page(slot);
+    s->single.maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
         secure_large_give(h, slot, slots, true);
         return NULL;
     }
     put_canary(s);
-    store_relaxed(&s->guarded.state, BLOCK_LIVE);
+    store_relaxed(&s->single.state, BLOCK_LIVE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_SECURE_LARGE));
     return secure_trace(block_of(s), STACK_ALLOCATED);
 }
@@ -242,7 +243,7 @@ static bool may_keep(size_t pages) {
 /* Clears what was written in a freed block, if that may stay resident, and purges the rest. Not without guards: then
  * the kernel has refused something, and not all of the span's pages may be accessible. */
 static bool keep(struct slab *s, char *begin, size_t bytes) {
-    bool may_look = s->guarded.has_guards && bytes <= POPULATE_BYTES_MAX;
+    bool may_look = s->single.has_guards && bytes <= POPULATE_BYTES_MAX;
     size_t page = os_page_bytes(), written = may_look ? written_pages(begin, bytes) : 0;
     size_t written_bytes = written * page;
     if (written == 0 || bytes > KEEP_BLOCK_BYTES_MAX || !may_keep(written))
@@ -251,7 +252,7 @@ static bool keep(struct slab *s, char *begin, size_t bytes) {
     if (written_bytes < bytes && !os_advise(OS_PURGE, begin + written_bytes, bytes - written_bytes))
         return false;
     rmw_add(&secure_large_all.kept_pages, (int64_t)written);
-    s->guarded.kept_pages = (uint16_t)written;
+    s->single.kept_pages = (uint16_t)written;
     return true;
 }
 
@@ -259,33 +260,33 @@ static bool keep(struct slab *s, char *begin, size_t bytes) {
 static void shut_block(struct slab *s) {
     size_t bytes;
     char *begin = open_part(s, &bytes);
-    s->guarded.kept_pages = 0;
-    bool renewed = s->guarded.is_huge && renew(OS_FRESH_SHUT, begin, bytes); /* without huge pages */
+    s->single.kept_pages = 0;
+    bool renewed = s->single.is_huge && renew(OS_FRESH_SHUT, begin, bytes); /* without huge pages */
     bool zero = renewed || keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
     bool forbidden = renewed || os_forbid(begin, bytes);
     set_shut(s, forbidden && zero);
-    if (zero && s->guarded.kept_pages == 0)
-        store_relaxed(&s->guarded.state, BLOCK_FREE | BLOCK_CLEAN);
-    if (s->guarded.has_guards)
+    if (zero && s->single.kept_pages == 0)
+        store_relaxed(&s->single.state, BLOCK_FREE | BLOCK_CLEAN);
+    if (s->single.has_guards)
         lose_guards(s);
 }
 
 static void stop_keeping(struct slab *s) {
-    rmw_add(&secure_large_all.kept_pages, -(int64_t)s->guarded.kept_pages);
-    s->guarded.kept_pages = 0;
+    rmw_add(&secure_large_all.kept_pages, -(int64_t)s->single.kept_pages);
+    s->single.kept_pages = 0;
 }
 
 /* Moves a block from the quarantine to the pool. */
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
-    rmw_add(&secure_large_all.waiting_slots, -(int64_t)s->guarded.span_slots);
-    secure_large_give(h, slot_of(s) - s->guarded.lead_bytes / SLOT_BYTES, s->guarded.span_slots,
-                      !(load_relaxed(&s->guarded.state) & BLOCK_CLEAN));
+    rmw_add(&secure_large_all.waiting_slots, -(int64_t)s->single.span_slots);
+    secure_large_give(h, slot_of(s) - s->single.lead_bytes / SLOT_BYTES, s->single.span_slots,
+                      !(load_relaxed(&s->single.state) & BLOCK_CLEAN));
 }
 
 static struct slab *secure_large_quarantine(struct heap *h, struct slab *s) {
-    if (s->bytes > QUARANTINE_BLOCK_BYTES_MAX)
+    if (s->single.bytes > QUARANTINE_BLOCK_BYTES_MAX)
         return s;
     uint64_t random = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
     s = rmw_swap(&secure_large_all.random[random % QUARANTINE_PLACES], s);
@@ -312,10 +313,10 @@ static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
     size_t pages = 0;
     if (s == NULL)
         return 0;
-    if (s->guarded.kept_pages != 0 && os_advise(OS_PURGE, block_of(s), committed_bytes(s->bytes))) {
-        pages = s->guarded.kept_pages;
+    if (s->single.kept_pages != 0 && os_advise(OS_PURGE, block_of(s), committed_bytes(s->single.bytes))) {
+        pages = s->single.kept_pages;
         stop_keeping(s);
-        store_relaxed(&s->guarded.state, BLOCK_FREE | BLOCK_CLEAN);
+        store_relaxed(&s->single.state, BLOCK_FREE | BLOCK_CLEAN);
     }
     if (!rmw_cas(place, &none, s))
         release(h, s);
@@ -331,7 +332,7 @@ size_t secure_large_purge(struct heap *h) {
 
 /* For whoever has made the block's state free. */
 static void end_block(struct heap *h, struct slab *s) {
-    rmw_add(&secure_large_all.waiting_slots, (int64_t)s->guarded.span_slots);
+    rmw_add(&secure_large_all.waiting_slots, (int64_t)s->single.span_slots);
     shut_block(s);
     s = secure_large_quarantine(h, s);
     if (s != NULL)
@@ -341,15 +342,15 @@ static void end_block(struct heap *h, struct slab *s) {
 static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
-        fail_bad_pointer("free", p, "inside a block", s->bytes);
+        fail_bad_pointer("free", p, "inside a block", s->single.bytes);
         return;
     }
-    if (unlikely(!rmw_cas(&s->guarded.state, &live, BLOCK_FREE))) {
-        fail_double_free(p, s->bytes, search_only_freer());
+    if (unlikely(!rmw_cas(&s->single.state, &live, BLOCK_FREE))) {
+        fail_double_free(p, s->single.bytes, search_only_freer());
         return;
     }
     if (unlikely(!has_canary(s)))
-        fail_damage("overflow", p, s->bytes);
+        fail_damage("overflow", p, s->single.bytes);
     secure_trace(p, STACK_FREED);
     end_block(h, s);
     rings_shrink(h);
@@ -359,30 +360,30 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
  * canary. */
 static bool secure_large_drop(struct heap *h, struct slab *s) {
     uint8_t live = BLOCK_LIVE;
-    if (!rmw_cas(&s->guarded.state, &live, BLOCK_FREE))
+    if (!rmw_cas(&s->single.state, &live, BLOCK_FREE))
         return false;
     if (!has_canary(s) && !presence_lost_threads())
-        fail_damage("overflow", block_of(s), s->bytes);
+        fail_damage("overflow", block_of(s), s->single.bytes);
     end_block(h, s);
     return false;
 }
 
 /* Extends a run by the SuperSlabs behind it, if they are free. */
 static bool extend(struct heap *h, struct slab *s, size_t bytes) {
-    size_t had = s->guarded.span_slots / SUPERSLAB_SLOTS,
-           needed = s->guarded.lead_bytes + committed_bytes(bytes) + os_page_bytes();
+    size_t had = s->single.span_slots / SUPERSLAB_SLOTS,
+           needed = s->single.lead_bytes + committed_bytes(bytes) + os_page_bytes();
     size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, extra_bytes = (wanted - had) * SUPERSLAB_BYTES;
-    size_t first = (slot_of(s) - s->guarded.lead_bytes / SLOT_BYTES) / SUPERSLAB_SLOTS;
+    size_t first = (slot_of(s) - s->single.lead_bytes / SLOT_BYTES) / SUPERSLAB_SLOTS;
     char *end = span_end(s);
-    if (!is_run(s->guarded.span_slots) || !pool_extend_run(&h->pool, first, had, wanted))
+    if (!is_run(s->single.span_slots) || !pool_extend_run(&h->pool, first, had, wanted))
         return false;
     if (os_advise(OS_PURGE, end, extra_bytes) &&
-        (s->guarded.has_guards ? os_forbid(end, extra_bytes) : os_commit(end, extra_bytes))) {
-        s->guarded.span_slots = wanted * SUPERSLAB_SLOTS;
+        (s->single.has_guards ? os_forbid(end, extra_bytes) : os_commit(end, extra_bytes))) {
+        s->single.span_slots = wanted * SUPERSLAB_SLOTS;
         return true;
     }
     for (size_t slot = (first + had) * SUPERSLAB_SLOTS; slot < (first + wanted) * SUPERSLAB_SLOTS; slot++)
-        slab_of_slot(slot)->guarded.is_shut = false;
+        slab_of_slot(slot)->single.is_shut = false;
     pool_give_run(&h->pool, first + had, wanted - had, true);
     return false;
 }
@@ -390,36 +391,36 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
 /* What the program may use of the block becomes more, for which there is memory, or less. */
 static void secure_large_set_bytes(struct slab *s, size_t bytes) {
     char *block = block_of(s);
-    size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
-    memset(block + s->bytes, 0, canary_bytes(s));
-    if (bytes < s->bytes) /* the part that stays accessible */
-        memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
-    slab_set_bytes(s, bytes);
-    s->guarded.maker = MADE_BY_MALLOC;
+    size_t had = committed_bytes(s->single.bytes), wanted = committed_bytes(bytes);
+    memset(block + s->single.bytes, 0, canary_bytes(s));
+    if (bytes < s->single.bytes) /* the part that stays accessible */
+        memset(block + bytes, 0, min_size(wanted, s->single.bytes) - bytes);
+    s->single.bytes = bytes;
+    s->single.maker = MADE_BY_MALLOC;
     put_canary(s);
     if (wanted >= had)
         return;
     if (!os_advise(OS_PURGE, block + wanted, had - wanted))
         memset(block + wanted, 0, had - wanted);
-    if (!os_forbid(block + wanted, had - wanted) && s->guarded.has_guards)
+    if (!os_forbid(block + wanted, had - wanted) && s->single.has_guards)
         lose_guards(s);
 }
 
 static void check_live(const struct slab *s) {
     if (!has_canary(s))
-        fail_damage("overflow", block_of(s), s->bytes);
+        fail_damage("overflow", block_of(s), s->single.bytes);
 }
 
 static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
-    size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
+    size_t had = committed_bytes(s->single.bytes), wanted = committed_bytes(bytes);
     if (bytes < room / 2 || bytes <= MID_BYTES_MAX || (bytes > room && !extend(h, s, bytes)))
         return false;
     check_live(s);
     if (wanted > had && !os_commit(block + had, wanted - had)) {
-        if (!os_forbid(block + had, wanted - had) && s->guarded.has_guards) /* a part of it may be accessible by now */
+        if (!os_forbid(block + had, wanted - had) && s->single.has_guards) /* a part of it may be accessible by now */
             lose_guards(s);
         return false;
     }
@@ -434,10 +435,10 @@ static void secure_large_shrink(struct slab *s, void *p, size_t bytes) {
 }
 
 enum secure_state secure_large_find(struct slab *s, const void *p, size_t *bytes) {
-    *bytes = s->bytes;
+    *bytes = s->single.bytes;
     if ((const char *)p != block_of(s))
         return SECURE_NO_BLOCK;
-    return load_relaxed(&s->guarded.state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
+    return load_relaxed(&s->single.state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }
 
 static void secure_large_find_block(struct block *b, const void *p) {
@@ -451,17 +452,17 @@ static bool secure_large_is_free(const struct block *b, const void *p) {
 }
 
 static void secure_large_count(const struct slab *s, struct span_use *use) {
-    use->slots = s->guarded.span_slots - s->guarded.lead_bytes / SLOT_BYTES;
-    use->out_bytes = load_relaxed(&s->guarded.state) == BLOCK_LIVE ? s->bytes : 0;
+    use->slots = s->single.span_slots - s->single.lead_bytes / SLOT_BYTES;
+    use->out_bytes = load_relaxed(&s->single.state) == BLOCK_LIVE ? s->single.bytes : 0;
 }
 
 static void secure_large_check(struct slab *s) {
-    if (load_relaxed(&s->guarded.state) == BLOCK_LIVE && canary_is_there(block_of(s) + s->bytes, canary_bytes(s)))
+    if (load_relaxed(&s->single.state) == BLOCK_LIVE && canary_is_there(block_of(s) + s->single.bytes, canary_bytes(s)))
         check_live(s);
 }
 
 static void secure_large_visit(struct slab *s, block_visitor *call, void *argument) {
-    kind_visit_at(s, slab_address(s) + s->guarded.lead_bytes % SLOT_BYTES, call, argument);
+    kind_visit_at(s, slab_address(s) + s->single.lead_bytes % SLOT_BYTES, call, argument);
 }
 
 const struct kind kind_secure_large = {

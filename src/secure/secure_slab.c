@@ -23,13 +23,13 @@ static void secure_slab_set_kind(struct slab *s, uint8_t kind) {
 /* Writes all that free has to know into the record of every slot. */
 static void secure_slab_set_records(struct slab *s, struct secure_span *span, unsigned c) {
     for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
-        s[i].start = (uintptr_t)slab_address(s);
-        s[i].block_bytes = (uint32_t)block_bytes_of(c);
+        s[i].mid.start = (uintptr_t)slab_address(s);
+        s[i].mid.block_bytes = (uint32_t)block_bytes_of(c);
         s[i].divisor = size_classes[layout_class(c)].divisor;
-        s[i].blocks = blocks_of(c);
+        s[i].mid.blocks = blocks_of(c);
         s[i].slots = (uint8_t)(1u << order_of_class(c));
         s[i].first_offset = (uint8_t)i;
-        s[i].secure = span;
+        s[i].mid.secure = span;
         store_relaxed(&s[i].class_id, (uint8_t)c);
     }
 }
@@ -74,7 +74,7 @@ static void secure_slab_offer(struct slab *s) {
 
 /* For whoever has set `held` to 0. */
 static void end_slab(struct heap *h, struct slab *s, unsigned c) {
-    store_relaxed(&s->secure->claimed, false);
+    store_relaxed(&s->mid.secure->claimed, false);
     secure_slab_set_kind(s, KIND_FREE);
     count(&h->pool.counters, COUNT_slabs_emptied);
     (c == ZERO_CLASS ? span_give_shut : span_give)(h, slot_of(s), order_of_class(c), secure_check_span);
@@ -84,7 +84,7 @@ static void end_slab(struct heap *h, struct slab *s, unsigned c) {
  * block gets the slab in the same step: otherwise another thread could give the slab away as soon as nothing is held,
  * and this thread would touch the next slab in its place. */
 static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
-    struct secure_span *span = s->secure;
+    struct secure_span *span = s->mid.secure;
     uint32_t held = load_relaxed(&span->held), left;
     if (n == 0)
         return;
@@ -112,9 +112,9 @@ bool secure_slab_drop(struct heap *h, struct slab *s) {
     if (s->first_offset != 0)
         return false;
     if (c != ZERO_CLASS && !presence_lost_threads())
-        secure_check_slab(s->secure, c);
-    uint32_t held = 1 + taken_blocks(s->secure, c);
-    if (rmw_cas(&s->secure->held, &held, 0)) /* pairs with reserve, and let_go_of */
+        secure_check_slab(s->mid.secure, c);
+    uint32_t held = 1 + taken_blocks(s->mid.secure, c);
+    if (rmw_cas(&s->mid.secure->held, &held, 0)) /* pairs with reserve, and let_go_of */
         end_slab(h, s, c);
     return false;
 }
@@ -169,19 +169,19 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
  * Returns how many bits it set. Not inlined, so that its large mask is off the stack when the caller goes on to the
  * pool. */
 HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry *entries, unsigned *n) {
-    struct secure_span *span = s->secure;
+    struct secure_span *span = s->mid.secure;
     uint64_t mask[SPAN_BLOCKS_MAX / 64], words = 0, twice; /* bit i of `words`: mask[i] is in use */
     unsigned all = *n, others = 0, blocks = 0;
     for (unsigned i = 0; i < all; i++) {
         unsigned index = secure_index(s, entries[i].block);
-        if (index >= s->blocks ||
+        if (index >= s->mid.blocks ||
             entries[i].state != span_state(span, index)) { /* of another slab, or of an earlier one here */
             secure_entry_copy(&entries[others++], &entries[i]);
             continue;
         }
         uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
         if (unlikely(before & bit)) {
-            fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
+            fail_double_free(block_word(entries[i].block), s->mid.block_bytes - CANARY_BYTES, FREER_UNKNOWN);
             blocks--;
         }
         mask[index / 64] = before | bit;
@@ -196,7 +196,8 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
         if (likely(twice == 0) || presence_lost_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
-        fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
+        fail_double_free(slab_address(s) + index * s->mid.block_bytes, s->mid.block_bytes - CANARY_BYTES,
+                         FREER_UNKNOWN);
         blocks -= count_bits(twice);
     }
     return blocks;

@@ -201,7 +201,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     }
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
-        slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->guarded.is_shut = false;
+        slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->single.is_shut = false;
     if (!superslab_at(superslab)->has_guards || !os_forbid(at, SUPERSLAB_BYTES)) {
         superslab_at(superslab)->has_guards = false;
         rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);

@@ -126,11 +126,11 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
 static uintptr_t start_of(uintptr_t p) {
     const struct slab *s = slab_at_offset(p - hak_region.base);
     if (slab_tier(s) == KIND_SECURE_LARGE)
-        return (uintptr_t)slab_address(s) + s->guarded.lead_bytes % SLOT_BYTES;
+        return (uintptr_t)slab_address(s) + s->single.lead_bytes % SLOT_BYTES;
     if (slab_tier(s) != KIND_SECURE_SMALL)
         return p;
     s = span_first(s);
-    return p - (p - s->start) % s->block_bytes;
+    return p - (p - s->mid.start) % s->mid.block_bytes;
 }
 
 bool secure_trace_find(const void *p, enum stack_event event, struct stack_taken *stack) {

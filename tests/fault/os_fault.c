@@ -310,7 +310,7 @@ static size_t span_slots(size_t slot) {
     case KIND_MESHED: return 1;
     case KIND_MID:
     case KIND_LARGE: return s->slots;
-    case KIND_HUGE: return huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+    case KIND_HUGE: return huge_superslabs_of(s->single.bytes) * SUPERSLAB_SLOTS;
     case KIND_PACKED:
     case KIND_SECURE_SMALL: return 1;
     default: return 0;

@@ -51,11 +51,11 @@ void prove_link_mark(void) {
     struct slab s;
     uintptr_t slab = any_slab(), word;
     any_key();
-    s.link_mark = upper_half(any_block_of(slab) ^ hak_region.key);
+    s.tiny.link_mark = upper_half(any_block_of(slab) ^ hak_region.key);
     block_link((uintptr_t)&word, nondet_bool() ? any_block_of(slab) : slab | 1);
     PROVE(block_looks_free(&s, (uintptr_t)&word));
     word = 0;
-    PROVE(block_looks_free(&s, (uintptr_t)&word) == (s.link_mark == 0));
+    PROVE(block_looks_free(&s, (uintptr_t)&word) == (s.tiny.link_mark == 0));
 }
 
 /* Every number of blocks that a slab has and every block: the inbox's word holds both, and is not 0. */

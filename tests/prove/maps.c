@@ -39,10 +39,10 @@ void prove_map_of_list(void) {
             block_link(slab + i * BYTES, next[i] == END ? slab_terminator(&s) : slab + next[i] * BYTES);
     }
     s.class_id = CLASS_16;
-    s.link_mark = upper_half(slab ^ hak_region.key);
-    s.list = head == END ? slab_terminator(&s) : slab + head * BYTES;
-    s.carved = BLOCKS;
-    s.countdown = BLOCKS - n;
+    s.tiny.link_mark = upper_half(slab ^ hak_region.key);
+    s.tiny.list = head == END ? slab_terminator(&s) : slab + head * BYTES;
+    s.tiny.carved = BLOCKS;
+    s.tiny.countdown = BLOCKS - n;
     PROVE(map_list(&s, &map));
     PROVE((map.free[0] & low_bits(BLOCKS)) == listed);
     for (unsigned i = 0; i < BLOCKS; i++)

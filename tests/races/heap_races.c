@@ -87,7 +87,7 @@ static void loan_setup(void) {
     kit_heap[1]->adoptions_left = 0;
     slab = kit_full_slab(kit_heap[0], block);
     race_expect(slab_adopt(kit_heap[1], slab));
-    store_relaxed(&slab->place, 0);
+    store_relaxed(&slab->tiny.place, 0);
     slab_lend(kit_heap[1], slab);
     outbox_free(kit_heap[1], slab, block[0]);
     race_expect(is_on_loan() && load_relaxed(&kit_heap[1]->lent.slabs) == 1 && slab_used(slab) == KIT_BLOCKS - 1);
@@ -110,7 +110,7 @@ static unsigned freed_before;
 
 static void loan_end_setup(void) {
     loan_setup();
-    for (freed_before = 1; slab->countdown > 1; freed_before++)
+    for (freed_before = 1; slab->tiny.countdown > 1; freed_before++)
         outbox_free(kit_heap[1], slab, block[freed_before]);
     slab_recall(kit_heap[3], kit_heap[1], 1, 2); /* of another part */
     race_expect(is_on_loan() && !slab_is_usable(slab));

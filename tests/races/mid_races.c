@@ -48,14 +48,14 @@ static void slab_check(unsigned in_slab) {
         race_expect(slab_kind(s) == KIND_MID);
         s = span_first(s);
         unsigned at = mid_block_at(s, got[i]);
-        race_expect(slab_class(s) == classes[i] && at < s->blocks);
-        race_expect(load_relaxed(&s->state[at]) == BLOCK_LIVE && !(load_relaxed(&s->free_blocks) >> at & 1));
+        race_expect(slab_class(s) == classes[i] && at < s->mid.blocks);
+        race_expect(load_relaxed(&s->mid.state[at]) == BLOCK_LIVE && !(load_relaxed(&s->free_blocks) >> at & 1));
         for (unsigned j = 0; j < i; j++)
             race_expect(got[j] != got[i]);
         live += s == slab;
     }
     if (slab_kind(slab) == KIND_MID)
-        race_expect(count_bits(load_relaxed(&slab->free_blocks)) + live == slab->blocks);
+        race_expect(count_bits(load_relaxed(&slab->free_blocks)) + live == slab->mid.blocks);
     else
         race_expect(live == 0 && load_relaxed(&slab->free_blocks) == 0);
     uint64_t word = load_relaxed(&superslab_at(slot_of(slab) / SUPERSLAB_SLOTS)->word);
@@ -294,7 +294,7 @@ static void mid_rings_1(void) {
 }
 static void mid_rings_check(void) {
     struct slab *s = span_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));
-    race_expect(load_relaxed(&s->state[mid_block_at(s, got[0])]) == BLOCK_LIVE);
+    race_expect(load_relaxed(&s->mid.state[mid_block_at(s, got[0])]) == BLOCK_LIVE);
     race_saw(taken != 0);
     taken = 0; /* the blocks that were taken are in the slab again */
     rings_account(1 + (s == slab));

@@ -180,9 +180,9 @@ static void offer_setup(void) {
     for (unsigned i = 0; i + 1 < n; i++)
         if (slab_of(kept[i]) == slab_of(block))
             kind_secure_small.free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
-    race_expect(held == 7 && load_relaxed(&slab_of(block)->secure->held) == 9);
+    race_expect(held == 7 && load_relaxed(&slab_of(block)->mid.secure->held) == 9);
     race_expect(!superslab_is_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
-    race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
+    race_label(slab_of(block)->mid.secure, sizeof(struct secure_span), "span");
 }
 static void offer_1(void) {
     kind_secure_small.empty(kit_heap[2]);
@@ -212,18 +212,18 @@ static void arena_secure_setup(void) {
     kind_secure_small.empty(of); /* so that some blocks are free, and held by nobody */
     race_label(of, HEAP_BYTES, "arena's heap");
     race_label(&superslab_at(superslab)->secure, 8, "spans' word");
-    race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
+    race_label(slab_of(block)->mid.secure, sizeof(struct secure_span), "span");
     hak_heap = kit_heap[2];
 }
 static void arena_secure_0(void) {
     struct slab *s = slab_of(block);
-    secure_slab_purge(kit_heap[3], s->secure, slab_class(s));
+    secure_slab_purge(kit_heap[3], s->mid.secure, slab_class(s));
 }
 static void arena_secure_1(void) { arena_end(handle, false, ""); }
 static void arena_secure_check(void) {
     spans_check();
     race_expect(superslab_arena(superslab) == 0);
-    race_expect((slab_kind(slab_of(block)) == KIND_FREE) == (load_relaxed(&slab_of(block)->secure->held) == 0));
+    race_expect((slab_kind(slab_of(block)) == KIND_FREE) == (load_relaxed(&slab_of(block)->mid.secure->held) == 0));
     race_saw(slab_kind(slab_of(block)) == KIND_SECURE_SMALL);
 }
 const struct race arena_secure_race = {"arena_secure",

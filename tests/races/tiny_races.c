@@ -52,7 +52,7 @@ static void owned_setup(unsigned out) {
     slab = kit_full_slab(kit_heap[0], block);
     for (unsigned i = out; i < KIT_BLOCKS; i++)
         kit_free(kit_heap[1], block[i]);
-    race_expect(load_relaxed(&slab->owner) == kit_heap[1] && slab->floor == 0);
+    race_expect(load_relaxed(&slab->owner) == kit_heap[1] && slab->tiny.floor == 0);
 }
 static void let_go_setup(void) { owned_setup(4); }
 static void let_go_0(void) { slab_let_go(kit_heap[1], slab); }
@@ -236,9 +236,9 @@ static void half_listed_setup(void) {
 static void take_off(struct heap *h, unsigned at, unsigned stores) {
     struct slab *s = owned[at], *next = at + 1 < OWNED ? owned[at + 1] : NULL, *prev = at > 0 ? owned[at - 1] : NULL;
     if (stores > 0)
-        *(prev != NULL ? &prev->next : &h->owned.first) = s->next;
+        *(prev != NULL ? &prev->tiny.next : &h->owned.first) = s->tiny.next;
     if (stores > 1)
-        *(next != NULL ? &next->prev : &h->owned.last) = s->prev;
+        *(next != NULL ? &next->tiny.prev : &h->owned.last) = s->tiny.prev;
     if (stores > 2)
         slab_leave(s, PLACE_OWNED);
     add_owned(&h->owned.slabs, -(stores > 3));
@@ -246,12 +246,12 @@ static void take_off(struct heap *h, unsigned at, unsigned stores) {
 /* Performs the first `stores` of the stores that put the last slab on the list. */
 static void put_on(struct heap *h, unsigned stores) {
     struct slab *s = owned[OWNED - 1], *prev = owned[OWNED - 2];
-    s->next = 0, s->prev = h->owned.last;
+    s->tiny.next = 0, s->tiny.prev = h->owned.last;
     add_owned(&h->owned.slabs, +(stores > 0));
     if (stores > 1)
         slab_enter(s, PLACE_OWNED);
     if (stores > 2)
-        prev->next = (uint32_t)slot_of(s) + 1;
+        prev->tiny.next = (uint32_t)slot_of(s) + 1;
 }
 static void half_listed_0(void) {
     struct heap *h = kit_heap[1];

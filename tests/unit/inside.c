@@ -110,10 +110,10 @@ void inside_block_set_live(void *p) {
 }
 void *inside_behind_last_block(const void *p) {
     struct slab *s = span_first(slab_at_offset(region_offset(p)));
-    if (s->blocks == MID_BLOCKS_MAX)
+    if (s->mid.blocks == MID_BLOCKS_MAX)
         return NULL;
-    store_relaxed(&s->state[s->blocks], BLOCK_LIVE);
-    return (void *)(s->start + (size_t)s->blocks * s->block_bytes);
+    store_relaxed(&s->mid.state[s->mid.blocks], BLOCK_LIVE);
+    return (void *)(s->mid.start + (size_t)s->mid.blocks * s->mid.block_bytes);
 }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
@@ -150,11 +150,11 @@ void inside_record_class(void *block, unsigned class_id) {
 }
 void inside_record_list(void *block) {
     struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
-    store_relaxed(&s->list, slab_terminator(s));
+    store_relaxed(&s->tiny.list, slab_terminator(s));
 }
 void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
-    s->secure = NULL;
+    s->mid.secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE_SMALL);
 }
 void inside_record_meshed(void *block) {
@@ -193,13 +193,13 @@ struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
         .fresh = slab_is(s, PLACE_FRESH),
         .partial = slab_is(s, PLACE_PARTIAL),
         .carved = slab_carved(s),
-        .countdown = s->countdown,
-        .floor = s->floor,
+        .countdown = s->tiny.countdown,
+        .floor = s->tiny.floor,
         .inbox_blocks = inbox_waiting(s),
     };
     r.inbox_newest =
         r.inbox_blocks != 0 ? index_in(s, (uintptr_t)slab_address(s) + (load_acquire(&s->inbox) & 0xffff)) : -1;
-    put_list(s, load_relaxed(&s->list), r.list);
+    put_list(s, load_relaxed(&s->tiny.list), r.list);
     put_list(s, load_relaxed(&h->list[slab_class(s)]), r.heap_list);
     const struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
     r.outbox_blocks = load_relaxed(&e->slab) == slot_of(s) + 1 ? e->blocks : 0;
@@ -225,10 +225,11 @@ void inside_log_class(char *text, unsigned tag) {
 
 void inside_secure_revive(void *block) {
     struct slab *s = mid_slab_of(block);
-    _Atomic uint16_t *state = span_state(s->secure, block_index(s->divisor, (uint32_t)((uintptr_t)block - s->start)));
+    _Atomic uint16_t *state =
+        span_state(s->mid.secure, block_index(s->divisor, (uint32_t)((uintptr_t)block - s->mid.start)));
     store_relaxed(state, load_relaxed(state) & ~STATE_FREED);
     size_t unused = (load_relaxed(state) & STATE_SLACK) - 1u;
-    secure_put_canary((uintptr_t)block, s->block_bytes, s->block_bytes - CANARY_BYTES - unused);
+    secure_put_canary((uintptr_t)block, s->mid.block_bytes, s->mid.block_bytes - CANARY_BYTES - unused);
 }
 
 uintptr_t inside_secure_note(void *p, int freed) {

@@ -38,10 +38,10 @@ static void *toy_take(struct heap *h, size_t bytes, size_t alignment, bool *zero
         if (slot == BITSET_NONE)
             return NULL;
         s = slab_of_slot(slot);
-        s->bytes = SLOT_BYTES;
+        s->single.bytes = SLOT_BYTES;
         store_relaxed(&s->class_id, CLASS_NONE);
     }
-    store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->single.state, BLOCK_LIVE);
     store_relaxed(&s->kind, KIND_TOY);
     return slab_address(s);
 }
@@ -54,7 +54,7 @@ static void toy_find(struct block *b, const void *p) {
 
 static bool toy_is_free(const struct block *b, const void *p) {
     (void)p;
-    return load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
+    return load_relaxed(&b->slab->single.state) != BLOCK_LIVE;
 }
 
 static void toy_free(struct heap *h, struct slab *s, void *p) {
@@ -63,7 +63,7 @@ static void toy_free(struct heap *h, struct slab *s, void *p) {
         fail_bad_pointer("free", p, "inside a block", SLOT_BYTES);
         return;
     }
-    if (!rmw_cas(&s->state[0], &live, BLOCK_FREE)) {
+    if (!rmw_cas(&s->single.state, &live, BLOCK_FREE)) {
         fail_double_free(p, SLOT_BYTES, FREER_UNKNOWN);
         return;
     }

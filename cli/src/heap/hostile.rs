@@ -68,7 +68,7 @@ fn a_sound_heap_is_read_whole() {
 #[test]
 fn a_library_without_lazy_memory_is_read() {
     let memory = Memory::sound();
-    let of_lazy = ["superslab.lazy", "slab.page_flags", "PAGES_LAZY", "BLOCK_LAZY"];
+    let of_lazy = ["superslab.lazy", "slab.tiny.page_flags", "PAGES_LAZY", "BLOCK_LAZY"];
     let facts = facts_of_the_library();
     let places: Vec<usize> = (0..facts.len()).filter(|&number| of_lazy.contains(&facts[number].0)).collect();
     assert_eq!(places.len(), of_lazy.len());

@@ -169,11 +169,11 @@ impl Builder {
                 self.set(record, "slab.owner", HEAPS_AT);
                 self.set(record, "slab.slots", 1);
                 if slot % 5 == 0 {
-                    self.set(record, "slab.page_flags", self.constant("PAGES_LAZY"));
-                    self.set(record, "slab.purged_pages", 0xc000);
-                    self.set(record, "slab.carved", 60);
-                    self.set(record, "slab.countdown", 20);
-                    self.set(record, "slab.list", BASE + (superslab * slots + slot) * 65536);
+                    self.set(record, "slab.tiny.page_flags", self.constant("PAGES_LAZY"));
+                    self.set(record, "slab.tiny.purged_pages", 0xc000);
+                    self.set(record, "slab.tiny.carved", 60);
+                    self.set(record, "slab.tiny.countdown", 20);
+                    self.set(record, "slab.tiny.list", BASE + (superslab * slots + slot) * 65536);
                 }
                 self.set(record, "slab.class_id", if slot % 5 == 1 { 60 } else { slot % 8 });
             }

@@ -180,16 +180,16 @@ const BYTE: RangeInclusive<u64> = 0..=255;
 facts! {
     /// What is needed of `struct slab` and its like.
     SlabFacts {
-        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, start = "slab.start" upto 8,
-            bytes = "slab.bytes" upto 8,
-            countdown = "slab.countdown" upto 4, block_bytes = "slab.block_bytes" upto 4, carved = "slab.carved" upto 4,
-            blocks = "slab.blocks" upto 4, class_id = "slab.class_id" upto 4, kind = "slab.kind" upto 4,
-            slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
-            inbox = "slab.inbox" upto 8, secure = "slab.secure" upto 8, purged_blocks = "slab.purged_blocks" upto 4,
-            purged_pages = "slab.purged_pages" upto 4,
-            secure_large_state = "slab.guarded.state" upto 4, lead_bytes = "slab.guarded.lead_bytes" upto 8,
-            span_slots = "slab.guarded.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
-        arrays: state = "slab.state" of 1;
+        numbers: owner = "slab.owner" upto 8, inbox = "slab.inbox" upto 8, class_id = "slab.class_id" upto 4,
+            kind = "slab.kind" upto 4, slots = "slab.slots" upto 4,
+            list = "slab.tiny.list" upto 8, countdown = "slab.tiny.countdown" upto 4, floor = "slab.tiny.floor" upto 4,
+            carved = "slab.tiny.carved" upto 4, place = "slab.tiny.place" upto 4,
+            purged_blocks = "slab.tiny.purged_blocks" upto 4, purged_pages = "slab.tiny.purged_pages" upto 4,
+            start = "slab.mid.start" upto 8, block_bytes = "slab.mid.block_bytes" upto 4,
+            blocks = "slab.mid.blocks" upto 4, secure = "slab.mid.secure" upto 8, bytes = "slab.single.bytes" upto 8,
+            secure_large_state = "slab.single.state" upto 4, lead_bytes = "slab.single.lead_bytes" upto 8,
+            span_slots = "slab.single.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
+        arrays: state = "slab.mid.state" of 1;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
             secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
@@ -233,7 +233,7 @@ impl SlabFacts {
 facts! {
     /// What the system may take and need not have taken: LAZY slots, pages of tiny slabs, blocks of mid slabs.
     LazyFacts {
-        numbers: slots = "superslab.lazy" upto 4, page_flags = "slab.page_flags" upto 4;
+        numbers: slots = "superslab.lazy" upto 4, page_flags = "slab.tiny.page_flags" upto 4;
         arrays: ;
         constants: pages = "PAGES_LAZY" in BYTE, block = "BLOCK_LAZY" in BYTE;
     }
