@@ -112,9 +112,9 @@ static void set_up(struct heap *h) {
 
 static struct heap *make_heap(void) {
     uint32_t number = rmw_add(&heaps.made, 1), taken = number + 1;
-    if (number >= REGION_FORK_PAGE)
-        LOG_TABLE_FULL("heaps", REGION_FORK_PAGE);
-    if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL)) {
+    if (number >= hak_region.heaps_max)
+        LOG_TABLE_FULL("heaps", hak_region.heaps_max);
+    if (number >= hak_region.heaps_max || (number != 0 && region_commit_heap(number) == NULL)) {
         rmw_cas(&heaps.made, &taken, number); /* or else a number is lost */
         return NULL;
     }

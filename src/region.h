@@ -332,7 +332,6 @@ uint32_t region_map_slots(unsigned slots, size_t *superslab);
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);
 enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
-#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: see presence.h */
 
 /* From the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);
