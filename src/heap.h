@@ -10,7 +10,7 @@
  *     taken by whoever allocates the class.
  *
  * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and
- * `found`. Any thread may read the atomic ones, as hints. */
+ * `found_idle`. Any thread may read the atomic ones, as hints. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

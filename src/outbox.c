@@ -82,7 +82,7 @@ static void drain_closed(struct heap *h, struct slab *s) {
     }
     for (uintptr_t next; !is_terminator(list); list = next) { /* another slab by now */
         next = block_next(list);
-        outbox_push(h, s, list);
+        outbox_bypass(h, s, list);
     }
 }
 
@@ -134,7 +134,7 @@ static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e
     send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
-void outbox_push(struct heap *h, struct slab *s, uintptr_t block) { send(h, s, block, block, 1, NO_MORE); }
+void outbox_bypass(struct heap *h, struct slab *s, uintptr_t block) { send(h, s, block, block, 1, NO_MORE); }
 
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)

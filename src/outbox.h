@@ -19,10 +19,10 @@ bool outbox_adopt(struct heap *h, struct slab *s);
 /* outbox_adopt for a caller that holds no block of the slab. So the slab may be another one by now, or an arena's,
  * which the heap lets go of again. True: the slab stays with the heap. */
 bool outbox_adopt_unheld(struct heap *h, struct slab *s);
-/* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */
-void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
-/* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True:
- * that emptied the slab, and it is gone. */
+/* Sends one block straight to its slab's inbox. The heap may belong to another arena than the slab. */
+void outbox_bypass(struct heap *h, struct slab *s, uintptr_t block);
+/* Frees a block of another heap's slab without gathering: adopts the slab if nobody owns it, else sends the block to
+ * its inbox. True: that emptied the slab, and it is gone. */
 bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 /* Sends everything. */
 void outbox_flush(struct heap *h);

@@ -119,7 +119,7 @@ static bool check_current(struct heap *h, struct slab *s) {
             sample_cut(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
-    unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
+    unsigned listed = links_count(s, &h->list[c]), out = slab_out(s) - listed;
     bool empty = out == 0 && slab_carved(s) * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->checks_left[c] == 0) {
         h->checks_before_release[c] = (uint8_t)min_size(h->checks_before_release[c] * 2u + 1, UINT8_MAX);
@@ -220,7 +220,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
     if (word == 0)
         return false;
     count(&h->pool.counters, COUNT_inbox_batches);
-    bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
+    bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_out(s);
     if (all && !slab_verify_due(h)) { /* they need not be touched once more */
         slab_release(h, s);
         return true;
@@ -244,7 +244,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     slab_give_up_current(h, c);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(load_relaxed(&h->list[c])));
-    unsigned listed = slab_listed(s), out = slab_used(s);
+    unsigned listed = slab_listed(s), out = slab_out(s);
     uintptr_t list = load_relaxed(&s->tiny.list);
     h->current[c] = s;
     store_relaxed(&s->tiny.list,
@@ -276,7 +276,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
     s->tiny.free_to = &s->tiny.list;
-    unsigned out = slab_used(s) - listed;
+    unsigned out = slab_out(s) - listed;
     set_countdown(s, out);
     slab_leave(s, PLACE_CURRENT);
     store_relaxed(&s->tiny.list, load_relaxed(&list));
@@ -294,7 +294,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
     store_relaxed(&s->tiny.own_frees,
-                  slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
+                  slab_out(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
     return true;
 }
 
@@ -359,7 +359,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
         bool own_frees = !heap_may_have_gathered(h, s);
         if (load_relaxed(&s->inbox) != 0) { /* others free this class, too */
             h->returns[c] = 0;
-        } else if (slab_used(s) == size_classes[c].blocks) {
+        } else if (slab_out(s) == size_classes[c].blocks) {
             h->returns[c]--;
             store_relaxed(&s->tiny.own_frees, own_frees);
             PROVEN(keep_list, list_owned(h, s));
@@ -388,7 +388,7 @@ void slab_make_dense(struct heap *h, struct slab *s) {
 }
 
 void slab_give_up_dense(struct heap *h, struct slab *s) {
-    set_countdown(s, slab_used(s));
+    set_countdown(s, slab_out(s));
     slab_let_go(h, s);
 }
 
@@ -405,7 +405,7 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
             return;
         bool usable = slab_is_usable(s);
-        store_relaxed(&s->tiny.out, slab_used(s));
+        store_relaxed(&s->tiny.out, slab_out(s));
         store_relaxed(&s->tiny.due, usable ? 0 : s->tiny.countdown);
         count(&h->pool.counters, COUNT_slabs_let_go);
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
@@ -450,10 +450,10 @@ void slab_lend(struct heap *h, struct slab *s) {
 }
 
 bool slab_end_loan(struct heap *h, struct slab *s) {
-    struct heap *owner = load_relaxed(&s->owner), *lender = slab_holder(s);
-    if (lender == NULL || owner != slab_on_loan_to(lender) || !PROVEN(loan_end, rmw_cas(&s->owner, &owner, h)))
+    struct heap *owner = load_relaxed(&s->owner), *borrower = slab_holder(s);
+    if (borrower == NULL || owner != slab_on_loan_to(borrower) || !PROVEN(loan_end, rmw_cas(&s->owner, &owner, h)))
         return false;
-    rmw_add(&lender->lent.slabs, -1u);
+    rmw_add(&borrower->lent.slabs, -1u);
     return true;
 }
 

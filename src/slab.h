@@ -26,34 +26,39 @@
 
 /* ---- the states of a tiny slab, and the ways between them ----
  *
- *       pool ──── tiny_start_slab ────▶ FRESH
- *                                         │ 1
- *                          1              ▼           2
- *          ┌──▶ USABLE ─────────────▶  CURRENT ─────────────▶ FULL ────┐
- *          │      │                     ▲   │                  │       │
- *          │      │ 4                 1 │   │ 3                │ 4     │ 5
- *          │      │                     │   ▼                  │       │
- *          │      └─────────────────▶  UNOWNED ◀───────────────┘       │
- *          │                            │   ▲                          │
- *          │                          6 │   │ 7                        │
- *          │                            ▼   │                          │
- *          │            FULL, USABLE, ON LOAN; MESHED                  │
- *          └───────────────────────────────────────────────────────────┘
+ *    pool
+ *      │ 1      ┌─────────────────── the heap's own ───────────────────┐
+ *      └────────┼──▶ FRESH ────── 2 ────▶ CURRENT ◀──── 2 ──── USABLE  │
+ *               │                         │     │               ▲  ▲   │
+ *               │    DENSE ◀── 4          │     └────── 3 ──────┘  │   │
+ *               │                         └─── 3 ──▶ FULL ─── 5 ───┘   │
+ *               └────────────────┬────────────────────────▲────────────┘
+ *                              6 │                        │ 7
+ *                                ▼                        │
+ *            MESHED ◀── 10 ── UNOWNED ────────────────────┤
+ *                              8 │ ▲ 9                    │
+ *                                ▼ │                      │
+ *                              ON LOAN ──────── 9 ────────┘
  *
- *   1 slab_make_current: a refill takes the heap's own slab, one that it adopts, or one whose loan it ends
- *   2 slab_give_up_current: not all blocks are cut, or the heap frees what it allocates
- *   3 slab_give_up_current: otherwise, with all blocks out, the slab is let go
- *   4 slab_let_go: the heap owns too many, or its thread ends
+ *   1 tiny_start_slab. A FRESH slab may be CURRENT, too; given up, it is FRESH alone
+ *   2 slab_make_current, by a refill; also of a FULL slab when there is no memory
+ *   3 slab_give_up_current: USABLE if not all blocks are cut; FULL if all are out and the heap frees what it allocates;
+ *     else let go
+ *   4 slab_make_dense: a new slab, a USABLE one, or one that was UNOWNED
  *   5 slab_countdown_ended: enough blocks have come back
- *   6 slab_adopt, by a free: slab_keep makes it FULL or USABLE, slab_lend ON LOAN; or by a pass of mesh.c: MESHED
- *   7 slab_check_loan, slab_recall: the loan ends. No way leads back from MESHED
+ *   6 slab_let_go: all blocks are out, the heap owns too many, its thread ends, or a DENSE slab has no more to give
+ *   7 slab_adopt: by a refill, to CURRENT; by a free, to FULL or USABLE (slab_keep); for a look, after which
+ *     slab_put_back makes it UNOWNED again
+ *   8 slab_adopt and slab_lend, by a free of a heap that frees in bulk
+ *   9 the loan ends: slab_end_loan by a refill, to CURRENT; slab_check_loan by a free, to UNOWNED, or to FULL or USABLE
+ *     if the thread is alone by then; slab_recall by the purger, to UNOWNED
+ *  10 a pass of mesh.c; no way leads back
  *
- *   Once all blocks are back, slab_release gives the slot to the pool, from every state of an owner's; a free adopts an
- *   UNOWNED slab for that.
+ *   Once all blocks are back, slab_release gives the slot to the pool, from every state of the heap's own; a free
+ *   adopts an UNOWNED slab for that. The slabs of a heap that rests stay as they are, without a thread.
  *
  *   state     owner              place                          what it is
- *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it, one slab a class; it
- *                                                               may be CURRENT at the same time
+ *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it, one slab a class
  *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list, one slab a class
  *   FULL      the heap           PLACE_OWNED                    not worth using before its countdown ends
  *   USABLE    the heap           PLACE_OWNED | PLACE_PARTIAL    worth using: on the list of its class

@@ -5,12 +5,12 @@
 
 #include "links.h"
 
-/* With fewer blocks out than a sixteenth, or four, most pages have gone already; below a sixty-fourth a look reads 64
- * blocks for each that has come back. */
+/* With fewer blocks out than a sixteenth of the slab, or than four, most pages have gone already; with fewer than a
+ * sixty-fourth a look reads 64 blocks for each that has come back. */
 enum { LOOK_SHARE = 64, LOOK_BLOCKS_SHARE = 16, LOOK_BLOCKS = 4 };
 
-/* Owners of a slab on loan to this heap: whoever gets it by compare-and-swap may end the loan; the heap is freeing a
- * block there. */
+/* The owner of a slab on loan to this heap: while it is idle, when anybody may end the loan by compare-and-swap; while
+ * the heap frees a block there. */
 HAK_INLINE struct heap *slab_on_loan_to(const struct heap *h) { return (struct heap *)((uintptr_t)h | 1); }
 HAK_INLINE struct heap *slab_in_use_by(const struct heap *h) { return (struct heap *)((uintptr_t)h | 3); }
 HAK_INLINE bool slab_is_on_loan(const struct slab *s) {
@@ -22,7 +22,7 @@ HAK_INLINE struct heap *slab_holder(const struct slab *s) {
     return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);
 }
 
-/* Owner. */
+/* Only the owner changes these. */
 HAK_INLINE void slab_enter(struct slab *s, uint8_t place) {
     store_relaxed(&s->tiny.place, load_relaxed(&s->tiny.place) | place);
 }
@@ -36,13 +36,12 @@ HAK_INLINE uint32_t slab_purged(const struct slab *s) {
     return load_relaxed(&s->tiny.purged_pages);
 } /* pages, a bit each */
 
-/* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
-HAK_INLINE unsigned slab_used(const struct slab *s) {
+/* Blocks out. What is in the heap's list counts as out: all carved blocks of a current slab do. */
+HAK_INLINE unsigned slab_out(const struct slab *s) {
     return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->tiny.purged_blocks : s->tiny.countdown + s->tiny.floor;
 }
-/* The next number of blocks out, of a slab of so many, at which a look for free pages pays: half of those out at the
- * last such number have come back, so that all looks together read two blocks for each that comes back. 0: none before
- * the slab is empty. */
+/* How many of the slab's `blocks` are out when the next look for free pages pays: half as many as at the last one, so
+ * that all looks together read two blocks for each that comes back. 0: none before the slab is empty. */
 HAK_INLINE unsigned slab_next_look(unsigned blocks, unsigned out) {
     unsigned next = blocks / 2,
              least = (unsigned)max_size(blocks / LOOK_SHARE, min_size(blocks / LOOK_BLOCKS_SHARE, LOOK_BLOCKS));
@@ -50,13 +49,13 @@ HAK_INLINE unsigned slab_next_look(unsigned blocks, unsigned out) {
         next /= 2;
     return next >= least ? next : 0;
 }
-/* Whether a slab that is not current is worth using. Else the countdown ends when it is. */
+/* Whether a slab that is not current is worth using; if not, its countdown ends when it is. */
 HAK_INLINE bool slab_is_usable(const struct slab *s) {
     unsigned blocks = size_classes[slab_class(s)].blocks;
     return s->tiny.floor <= blocks - blocks / 4;
 }
 /* Blocks on the slab's list. */
-HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_used(s) - s->tiny.purged_blocks; }
+HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_out(s) - s->tiny.purged_blocks; }
 
 /* After a change of carved or purged_pages. */
 HAK_INLINE void slab_set_hits(struct slab *s) {

@@ -72,7 +72,7 @@ uintptr_t tiny_cut_blocks(unsigned c, struct slab *s, unsigned *end) {
 static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = slab_carved(s), end;
     slab_count_frees(h, c, s);
-    slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
+    slab_check_after(h, s, slab_out(s)); /* all that were carved before are out */
     uintptr_t list = tiny_cut_blocks(c, s, &end);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
@@ -217,7 +217,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
                 store_relaxed(&s->tiny.own_frees, false);
                 slab_free(h, s, list);
             } else {
-                outbox_push(h, s, list);
+                outbox_bypass(h, s, list);
             }
             list = next;
         }
@@ -509,7 +509,7 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
     if (use->is_in_pool)
         return;
     size_t bytes = size_classes[class_id].block_bytes, blocks = size_classes[class_id].blocks;
-    size_t out = min_size(slab_used(s), blocks); /* likewise */
+    size_t out = min_size(slab_out(s), blocks); /* likewise */
     use->class_id = class_id;
     use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
     use->out_bytes = out * bytes - use->cached_bytes;
@@ -542,7 +542,7 @@ static void tiny_free_past_caches(struct heap *h, struct slab *s, void *p) {
     if (tiny_is_doubtful(s, (uintptr_t)p) && !lookup_for_free(p))
         return;
     count(&h->pool.counters, COUNT_free_remote);
-    outbox_push(h, s, (uintptr_t)p);
+    outbox_bypass(h, s, (uintptr_t)p);
 }
 
 static void tiny_free(struct heap *h, struct slab *s, void *p) {

@@ -57,7 +57,7 @@ struct mesh_pass {
  * slab_drain_inbox. */
 static bool is_sparse(const struct slab *s) {
     unsigned blocks = size_classes[slab_class(s)].blocks;
-    return blocks <= MESHED_BLOCKS_MAX && slab_used(s) <= blocks / SPARSE_SHARE;
+    return blocks <= MESHED_BLOCKS_MAX && slab_out(s) <= blocks / SPARSE_SHARE;
 }
 
 /* The slab becomes this heap's, on no list. False: it is not to be meshed, or it is gone. */

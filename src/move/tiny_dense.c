@@ -16,8 +16,7 @@
 #define DENSE_LOOKS 64 /* at slabs, before a new one is taken; a slab has room for many */
 
 static bool is_sparse(const struct slab *s) {
-    return defrag_is_sparse(slab_class(s), slab_used(s) - (unsigned)min_size(inbox_waiting(s), slab_used(s)),
-                            slot_of(s));
+    return defrag_is_sparse(slab_class(s), slab_out(s) - (unsigned)min_size(inbox_waiting(s), slab_out(s)), slot_of(s));
 }
 
 /* A usable slab of the heap that is not sparse. */

@@ -90,7 +90,7 @@ static void loan_setup(void) {
     store_relaxed(&slab->tiny.place, 0);
     slab_lend(kit_heap[1], slab);
     outbox_free(kit_heap[1], slab, block[0]);
-    race_expect(is_on_loan() && load_relaxed(&kit_heap[1]->lent.slabs) == 1 && slab_used(slab) == KIT_BLOCKS - 1);
+    race_expect(is_on_loan() && load_relaxed(&kit_heap[1]->lent.slabs) == 1 && slab_out(slab) == KIT_BLOCKS - 1);
 }
 static void loan_0(void) { free_and_send(1, block[1]); }
 static void loan_2(void) { inbox_push_one(slab, block[2]); }

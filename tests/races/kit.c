@@ -281,7 +281,7 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(slab_carved(s) == slab_listed(s) + waiting + cached + live);
     if (owner != OWNER_NONE)
         return;
-    race_expect(inbox >> 16 < slab_used(s)); /* otherwise nobody would look into it */
+    race_expect(inbox >> 16 < slab_out(s)); /* otherwise nobody would look into it */
     race_expect(s->tiny.floor == 0 || inbox >> 16 < s->tiny.countdown || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->tiny.floor != 0 || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->tiny.floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
