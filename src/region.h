@@ -257,7 +257,7 @@ enum region_folios {
     FOLIOS_USED,
 };
 
-/* What changes of it, by any thread. */
+/* What of the region changes. Any thread. */
 struct HAK_OWN_LINES region_use {
     _Atomic size_t frontier;    /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
     _Atomic uint32_t unmapped;  /* the first of the SuperSlabs that wait to be mapped, + 1 */
@@ -294,8 +294,8 @@ void region_touch(void);
 /* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */
 void region_freeze(void);
 
-/* The program limits its addresses and its writable memory (SIZE_MAX: it does not). Gives back addresses that are
- * reserved and were never used, if those are limited. */
+/* The program limits its addresses and its writable memory (SIZE_MAX: it does not). Limited addresses: gives back those
+ * that are reserved and were never used. */
 void region_limit(size_t addresses, size_t data);
 /* At the start: the table that begins here, reserved like the region, has so many bytes for each SuperSlab. */
 void region_has_further_table(char *begin, size_t bytes_each);
@@ -307,26 +307,25 @@ size_t region_take_superslabs(size_t n);
 HAK_INLINE bool region_is_scarce(void) {
     return load_relaxed(&hak_region_use.superslabs) >= load_relaxed(&hak_region_use.scarce_from);
 }
-/* Memory for the packs of the slots below this one. Again at no cost. */
+/* Gives the packs of the slots below this one memory. Again at no cost. */
 bool region_commit_packs(size_t slots);
-/* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or
- * are not. False: of whole SuperSlabs nothing is mapped any more, else a part may not be. */
+/* Replaces memory that nobody else uses by fresh memory, with huge pages (if the system has some) or without. False:
+ * whole SuperSlabs are not mapped any more; else a part may not be. */
 bool region_renew(size_t slot, size_t bytes, bool huge);
 
-/* Whether core dumps have the SuperSlab: of whoever gives it to an arena or takes it from there. False: refused. */
+/* Says whether core dumps have the SuperSlab. For whoever gives it to an arena or takes it away. False: refused. */
 bool region_set_dumped(size_t superslab, bool dumped);
 /* After any of it was mapped anew: core dumps still lack it, if they did. */
 void region_undump_again(void *at, size_t bytes);
 
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
 void region_put_unmapped(size_t first, size_t n);
-/* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't
- * be. */
+/* Maps one of them, which is the caller's then, still ACTIVE, and zero. BITSET_NONE: there is none, or it still cannot
+ * be mapped. */
 size_t region_map_unmapped(void);
 
 /* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory:
- * `slots`, or what it has left. Returns their bits, which are the caller's then, ACTIVE still and zero; 0: refused.
- * */
+ * `slots`, or what it has left. Returns their bits; they are the caller's then, still ACTIVE, and zero. 0: refused. */
 uint32_t region_map_slots(unsigned slots, size_t *superslab);
 
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
@@ -351,17 +350,17 @@ struct region_range region_table(unsigned number);
 #define REGION_LEVEL_BYTES (SETS * sizeof(uint64_t))
 #define REGION_UPPER_ROW_BYTES (2 * REGION_LEVEL_BYTES)
 #define REGION_SETS_FIRST ((size_t)2048)
-/* Tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless, and the
- * frontier only grows. */
+/* Makes tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless,
+ * and the frontier only grows. */
 bool region_commit_superslabs(size_t superslabs);
 /* Gives back what is reserved and was never used, unless another thread does. `bytes`: what the program may come to
  * have besides what it has. */
 HAK_COLD void region_cut(size_t bytes);
-/* The system has refused a little when it was not seen that the reservation was cut: the program may have limited
- * itself by a call that nobody saw. True: try again. */
+/* The system has refused a little memory, and the reservation had not been cut: the program may have limited itself by
+ * a call that the library did not see. Cuts then. True: try again. */
 HAK_COLD bool region_cut_blindly(void);
 HAK_INLINE bool region_was_cut(void) { return load_acquire(&hak_region_use.cut); } /* pairs with cut_reserved */
-/* Memory where nothing is reserved any more, or soon will be. As os_map. */
+/* Maps memory where nothing is reserved any more, or soon will not be. Returns what os_map does. */
 void *region_map_at(char *at, size_t bytes);
 /* Makes the first SuperSlab one that has memory in part. */
 bool region_begin_in_part(void);
@@ -390,5 +389,5 @@ struct superslab_range {
 /* What the record says: one of enum slab_kind (kinds.h), with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
-/* A tiny slab ends: records of other kinds have none of these. */
+/* A tiny slab ends: other kinds have none of these. */
 HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }

@@ -12,7 +12,7 @@
 #include "sample.h"
 
 #define CHECK_BLOCKS_MAX 512
-#define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
+#define CHECK_LATER_FREES (1 << 16) /* slabs with more blocks are not walked, only asked whether a sample is due */
 /* An empty current slab stays if at most this much of it was carved: a program that holds one block does not start slab
  * after slab. With 0, a block of 1,000 bytes that was allocated and freed 100,000 times took a tenth of an instruction
  * more. */
@@ -28,9 +28,9 @@
 
 static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 1; }
 
-/* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then:
- * a slab that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose
- * the slab. */
+/* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then.
+ * slab_unlist takes a slab that has its place off whatever names it, however far the stores came, so that each list
+ * ends. The child may lose the slab. */
 static void list_on_class(struct heap *h, struct slab *s) {
     _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
     s->tiny.class_prev = 0;
@@ -88,7 +88,7 @@ void slab_unlist(struct heap *h, struct slab *s) {
 
 /* ---- freeing ---- */
 
-/* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
+/* Nobody else can know the slab any more, as every way to it leads over a block that is out. */
 void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
@@ -138,8 +138,8 @@ static bool check_current(struct heap *h, struct slab *s) {
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
 bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
-/* The list holds all blocks of the slab. Has each a link into the slab, and do the offsets add up to the right sum?
- * Reads in address order, which the caches foresee; following the links would wait for each. */
+/* The list should hold all blocks of the slab: whether each has a link into the slab, and the offsets add up to the
+ * right sum. Reads in address order, which the caches foresee; following the links would wait for each. */
 static bool all_have_links(const struct slab *s) {
     uintptr_t slab = (uintptr_t)slab_address(s), n = slab_carved(s), bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t key = slab ^ hak_region.key, beyond = 0, sum = 0;
@@ -152,8 +152,8 @@ static bool all_have_links(const struct slab *s) {
     return beyond < SLOT_BYTES && sum == n * (n - 1) / 2 * bytes - first + 1; /* 1: of the terminator */
 }
 
-/* A block that was freed twice, its link having been overwritten in between, is in the list twice, so that another
- * seems to be back and is not. */
+/* Counts the listed blocks if they may not be all. A block that was freed twice, with its link overwritten in between,
+ * is in the list twice, so that another seems to be back and is not. */
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(slab_purged(s) == 0 && all_have_links(s)))
         return true;
@@ -298,8 +298,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     return true;
 }
 
-/* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that must be little, or
- * little compared with the heap: half of it, shared among the threads. */
+/* While a thread sleeps, nobody else can use or trim what it owns. In a program with threads that must be little, or
+ * little compared with the heap: half of the heap, shared among the threads. */
 static size_t credit_max(void) {
     unsigned clients = presence_clients();
     return max_size(tuned(TUNE_credit_slabs), account_active_slots() / (clients == 1 ? 1 : 2 * clients));
@@ -310,7 +310,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MAX);
 }
 
-/* How many slabs the heap may own. While its thread is alone nobody else can want them. */
+/* How many slabs the heap may own: any number while its thread is alone, as nobody else can want them. */
 static size_t owned_max(struct heap *h) {
     if (presence_is_alone())
         return SIZE_MAX;
@@ -344,8 +344,8 @@ void slab_keep(struct heap *h, struct slab *s) {
     evict_above_max(h, s);
 }
 
-/* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that
- * frees what it allocates. */
+/* A slab whose blocks are all out is let go, so that whoever frees one may have it, or kept if this heap itself frees
+ * what it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
     struct slab *s = slab_leave_current(h, c);
     if (s == NULL || h->fresh[c] == s)

@@ -72,7 +72,7 @@
 
 /* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block);
-/* Frees a chain that came out of an inbox or an outbox, likewise. */
+/* Frees a chain that came out of an inbox or an outbox. True: that emptied the slab, and it is gone. */
 bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks);
 /* Frees the blocks in the slab's inbox. True: that emptied the slab, and it is gone. */
 bool slab_drain_inbox(struct heap *h, struct slab *s);
@@ -86,13 +86,13 @@ HAK_INLINE unsigned slab_reuse_frees(unsigned c) {
 bool slab_countdown_ended(struct heap *h, struct slab *s);
 
 /* The slab serves its class instead of the one that did, which has nothing to give. Its free blocks become the heap's
- * list of the class, which is empty: what is freed goes there from now on, so
- * that it is handed out again while it is in the cache. */
+ * list of the class, which is empty. What is freed goes there from now on, so that it is handed out again while it is
+ * in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
-/* Brings the slab's blocks into the cache in address order, if enough of them are in a list. A list may jump about in
- * the slab: who follows it waits for each block to learn where the next is. */
+/* Brings the slab's blocks into the cache in address order, if enough of them are listed. A list may jump about in the
+ * slab, and whoever follows it waits for each block to learn where the next is. */
 void slab_prefetch(const struct slab *s, unsigned listed);
-/* After that many frees it is checked whether the current slab is empty. */
+/* Checks after so many frees whether the current slab is empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->tiny.check_after = s->tiny.countdown = (uint32_t)max_size(frees, 1);
     store_relaxed(&h->deferred[slab_class(s)], 0);
@@ -113,11 +113,11 @@ size_t slab_bytes_at_hand(const struct heap *h);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);
-/* All blocks of the slab are back. It is on any list or none. */
+/* Gives the slot of a slab to the pool; all blocks are back. The slab may be on lists. */
 void slab_release(struct heap *h, struct slab *s);
-/* Is a slab that is given back to be looked at block by block? Some are. */
+/* Whether this slab, which is given back, is looked at block by block: some are. */
 bool slab_verify_due(struct heap *h);
-/* May the heap own one more without letting go of another? */
+/* Whether the heap may own one more without letting go of another. */
 bool slab_has_place(struct heap *h);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
 void slab_keep(struct heap *h, struct slab *s);
@@ -125,7 +125,7 @@ void slab_keep(struct heap *h, struct slab *s);
 void slab_refilled(struct heap *h, unsigned blocks, bool partial);
 /* Dense allocations come from the slab: it is the heap's, on no list of usable slabs. */
 void slab_make_dense(struct heap *h, struct slab *s);
-/* Such a slab has nothing more to give: it is let go. */
+/* Lets go of a slab of dense allocations that has nothing more to give. */
 void slab_give_up_dense(struct heap *h, struct slab *s);
 /* Takes a slab off the owned list and its class's list. */
 void slab_unlist(struct heap *h, struct slab *s);
@@ -135,28 +135,27 @@ void slab_let_go(struct heap *h, struct slab *s);
 /* Gives up a slab that was adopted for a look alone: it is on no list and has not changed. */
 void slab_put_back(struct heap *h, struct slab *s);
 
-/* Has the heap a usable slab of the class? */
+/* Whether the heap has a usable slab of the class. */
 HAK_INLINE bool slab_has_usable(const struct heap *h, unsigned class_id) {
     return load_relaxed(&h->owned.class_first[class_id]) != 0;
 }
-/* Takes it off its lists. NULL: there is none. */
+/* Takes the heap's first usable slab of the class off its lists. NULL: there is none. */
 struct slab *slab_take_usable(struct heap *h, unsigned class_id);
 
 /* ---- slabs on loan ---- */
 
-/* Does the thread free in bulk, and is there a purger to take back what it has on loan? */
+/* Whether the thread frees in bulk, and there is a purger to take back what it has on loan. */
 bool slab_may_borrow(const struct heap *h);
 /* The heap's own slab, which is on no list, is on loan to it from now on, and may be gone at any moment. */
 void slab_lend(struct heap *h, struct slab *s);
-/* Whoever has it on loan: the slab is this heap's, on no list. False: it is not on loan, or in use at the moment. */
+/* Ends the loan, whichever heap has it: the slab is `h`'s now, on no list. False: it is not on loan, or in use at the
+ * moment. */
 bool slab_end_loan(struct heap *h, struct slab *s);
-/* The countdown of a slab on loan, which is in use by the heap, came to zero, or others free into it: then it is let
- * go. */
+/* After a free into a slab on loan, which the heap is using: its countdown came to zero, or others free into it. */
 void slab_check_loan(struct heap *h, struct slab *s);
-/* Lets go of what `from` has on loan, the calling heap or another, in the slots whose number modulo `parts` is
- * `part`. */
+/* Lets go of what `from`, this heap or another, has on loan in slots whose number modulo `parts` is `part`. */
 void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts);
-/* Frees a block, if the heap has its slab on loan still. */
+/* Frees a block if the heap still has its slab on loan. */
 HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t block) {
     struct heap *idle = slab_on_loan_to(h);
     if (load_relaxed(&s->owner) != idle || !PROVEN(loan_use, rmw_cas(&s->owner, &idle, slab_in_use_by(h))))

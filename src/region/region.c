@@ -98,7 +98,7 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->upper = upper_row(&l, at);
     at -= table_bytes(l.packs_bytes);
     r->packs = (struct pack *)(void *)at;
-    if (!r->window) /* whose heaps are mapped one by one, below what is reserved */
+    if (!r->window) /* a window's heaps are mapped one by one, below what is reserved */
         r->heaps = at -= table_bytes(l.heaps_bytes);
     at -= table_bytes(l.slabs_bytes);
     r->slabs = at;
@@ -121,13 +121,13 @@ static bool publish(uintptr_t word) {
     return rmw_cas(&region_birth.published, &nothing, word);
 }
 
-/* Are there addresses at all, if the most that is wanted is more than there is? */
+/* Whether the system grants addresses at all, after it refused the most that is wanted. */
 static bool has_addresses(size_t bytes) {
     void *got = os_map(OS_RESERVE, NULL, bytes);
     return got != NULL && os_unmap(got, bytes);
 }
 
-/* Does the system give pages of 64 KiB to whoever has no wishes, and no larger ones? */
+/* Whether the system gives pages of 64 KiB, and no larger ones, to mappings without advice. */
 static bool has_folios(void) {
     char text[64];
     return option(OPT_HUGE_PAGES) == HUGE_AUTO && !option(OPT_SECURE) && os_page_bytes() < SLOT_BYTES &&
@@ -145,10 +145,10 @@ static bool map_first_sets(const struct layout *l, char *at) {
     return os_map(OS_FRESH, begin, (size_t)(end - begin)) == begin;
 }
 
-/* Before main all advice is harmless, and none is given later. gdb's gcore reads what cannot be accessed, too, and
- * writes it as zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over these addresses is
- * not hidden. The records become accessible in place, and the first of them are not hidden either. `end`: of the
- * reservation. */
+/* Hides what is reserved from core dumps, and maps the first sets. Before main all advice is harmless, and none is
+ * given later. gdb's gcore reads what cannot be accessed, too, and would write all 16 TiB as zeroes. What is mapped
+ * over these addresses is not hidden. The records become accessible in place, and the first of them are not hidden
+ * either. `end`: of the reservation. */
 static bool prepare(const struct layout *l, uintptr_t base, char *end) {
     size_t shown = min_size(l->superslabs, DUMPED_SUPERSLABS) * SUPERSLAB_SLOTS * sizeof(struct slab);
     char *sets = (char *)base - nodes_count() * sets_bytes(l); /* NOLINT: the region is addresses */

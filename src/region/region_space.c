@@ -4,13 +4,13 @@
 #include "base/options.h"
 #include "base/os.h"
 
-/* Something is mapped where nothing should be: because the SuperSlab or heap was counted while a cut went on, and has
- * kept its addresses? */
+/* Something is mapped where nothing should be. True: the SuperSlab or heap was counted while a cut went on, and has
+ * kept its addresses. */
 static bool is_kept(size_t number, _Atomic size_t *kept) {
     return !hak_region.window && PROVEN(kept_look, number < load_seq(kept));
 }
 
-/* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make
+/* How a SuperSlab that nobody has gets memory: in place of reserved addresses, if it has such. Secure mode's tiers make
  * accessible what they need. */
 static enum os_map_kind superslab_mapping(size_t superslab) {
     if (hak_region.window || superslab >= load_seq(&hak_region_use.kept)) /* pairs with cut_behind */
@@ -40,8 +40,8 @@ bool region_set_dumped(size_t superslab, bool dumped) {
     return os_advise(dumped ? OS_DUMP : OS_NO_DUMP, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
 }
 
-/* The arena may end meanwhile, when the purger has slots of it. Here the advice comes before the look, there the store
- * before the advice: so the look finds it, or the arena's advice is the later one. */
+/* The arena may end while the purger has slots of it. Here the advice comes before the look, in region_set_dumped the
+ * store before the advice: so the look finds the store, or the arena's advice is the later one. */
 void region_undump_again(void *at, size_t bytes) {
     _Atomic bool *undumped = &superslab_at(region_offset(at) / SUPERSLAB_BYTES)->undumped;
     if (likely(!load_relaxed(undumped)))
@@ -95,7 +95,7 @@ size_t region_map_unmapped(void) {
     return head - 1;
 }
 
-/* The system refuses `n` SuperSlabs. One that refuses more than there are has said little. */
+/* The system has refused `n` SuperSlabs. Memory is scarce then, unless that is more than the program has. */
 static size_t refused(size_t n, size_t first) {
     if (n <= first)
         store_relaxed(&hak_region_use.scarce_from, 0);
@@ -111,8 +111,8 @@ static uint32_t without_memory(size_t superslab) {
     return (uint32_t)superslab + 1;
 }
 
-/* Those of these SuperSlabs that have reserved addresses give them back; what lies behind may be another thread's.
- * False: none has. */
+/* Gives back the addresses of those of the SuperSlabs that have reserved ones; what lies behind may be another
+ * thread's. False: none has. */
 static bool unmap_kept(size_t first, size_t n) {
     size_t kept = load_seq(&hak_region_use.kept);
     if (hak_region.window || first >= kept)
@@ -133,7 +133,7 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
         partly = true;
         got = region_map_at(at, n * SUPERSLAB_BYTES);
     }
-    /* A process that has no mappings left may still unmap the begin of one and make the one before it longer. */
+    /* A process that has no mappings left may still unmap the beginning of one and make the one before it longer. */
     if (got == NULL && reserved && os_unmap(at, n * SUPERSLAB_BYTES)) {
         got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
         void *again = got == NULL ? os_map(OS_RESERVE, at, n * SUPERSLAB_BYTES) : NULL;
@@ -188,7 +188,7 @@ static bool map_slots(size_t slot, unsigned n, bool *blocked) {
 }
 
 uint32_t region_map_slots(unsigned slots, size_t *superslab) {
-    if (option(OPT_SECURE)) /* whose tiers make accessible what they need */
+    if (option(OPT_SECURE)) /* its tiers make accessible what they need */
         return 0;
     uint32_t head = take_chain(&hak_region_use.parts);
     if (head == 0 && (head = begin_part()) == 0)

@@ -42,7 +42,7 @@ static bool commit_sets(size_t from, size_t end, size_t distance) {
                            commit_table(upper_begin(end) + distance, upper_begin(from) + distance));
 }
 
-/* Tables for the SuperSlabs from `have` to `to`; those before have theirs. */
+/* Gives the SuperSlabs from `have` to `to` tables; those before have theirs. */
 static bool commit_tables(size_t have, size_t to) {
     size_t from = with_tables(have), end = with_tables(to);
     if (from >= end)
@@ -82,7 +82,7 @@ bool region_commit_packs(size_t slots) {
     (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
 enum { CUT_WAIT_MS = 1, CUT_WAITS = 3000 };
 
-/* A table has a row for each SuperSlab, or so many for all of them. */
+/* A table has a row for each SuperSlab, and `at_least` so many. */
 struct table {
     char *begin;
     size_t each, at_least; /* bytes of a row; rows that were mapped at the start */
@@ -112,7 +112,7 @@ void region_has_further_table(char *begin, size_t bytes_each) {
 }
 
 /* One thread at a time changes what is kept; a fork's child does not wait for a thread of its parent. False: another
- * one does, and goes on doing so: a signal's handler may have interrupted it. */
+ * thread is at it and stays there: this one may be a signal's handler that has interrupted it. */
 static bool begin_cut(void) {
     uint32_t own = os_process(), holder = 0;
     for (unsigned waited = 0; !rmw_cas(&hak_region_use.cutting, &holder, own);) {
@@ -174,8 +174,9 @@ static void cut_tables(size_t more) {
     }
 }
 
-/* `again`: also if it was done already. The first one stores `cut` when nothing is reserved any more: whoever was
- * refused memory and had not seen that comes here, waits for the thread that is at it, and may be granted it now. */
+/* `again`: cuts the tables even if a cut was made before. The first cut stores `cut` once nothing is reserved any more:
+ * a thread that was refused memory and had not seen that comes here, waits for the thread that cuts, and may be granted
+ * memory now. */
 static bool cut_reserved(size_t bytes, bool again) {
     if (hak_region.window || !begin_cut())
         return false;
@@ -192,7 +193,7 @@ static bool cut_reserved(size_t bytes, bool again) {
 void region_cut(size_t bytes) { cut_reserved(bytes, true); }
 bool region_cut_blindly(void) { return cut_reserved(CUT_BLINDLY_BYTES, false); }
 
-/* Addresses for the tables of so many SuperSlabs, again. */
+/* After a cut: reserves addresses for the tables of so many SuperSlabs. */
 HAK_COLD static bool reserve_tables(size_t superslabs) {
     if (!begin_cut())
         return false;

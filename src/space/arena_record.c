@@ -118,7 +118,7 @@ bool arena_admit(struct arena *a, size_t slots) {
     return true;
 }
 
-/* A thread outside that was late gives slots of an arena that has ended: they are not counted any more. */
+/* A thread that was late may give slots of an arena that has ended, which are not counted any more. */
 void arena_uncount(struct arena *a, size_t slots) {
     size_t have = load_relaxed(&a->slots);
     while (!rmw_cas(&a->slots, &have, have - min_size(slots, have)))

@@ -3,9 +3,9 @@
  *  1. An arena owns whole SuperSlabs. `arena` in the record of a SuperSlab is the arena's number, 0 is the process. A
  *     heap takes slots and blocks from the SuperSlabs of its own arena only, or of the process if it belongs to no
  *     arena.
- *  2. A handle is a number and a generation, no address. So the handle of a destroyed arena is recognised, whatever
+ *  2. A handle is a number and a generation, not an address. So the handle of a destroyed arena is recognised, whatever
  *     arena has the number by then.
- *  3. Both lists of an arena, of SuperSlabs and of heaps, are only pushed to while the arena lives.
+ *  3. While an arena lives, its two lists, of SuperSlabs and of heaps, only grow.
  *
  * Records are never unmapped. Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -84,7 +84,7 @@ void arena_put(struct arena *a);
 struct arena_use {
     size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
 };
-struct arena_use arena_use(const struct arena *a); /* of one that lives */
+struct arena_use arena_use(const struct arena *a); /* the arena lives */
 /* Name and use of the arena that has the number now. False: there is none, or it has ended meanwhile. */
 struct arena_seen {
     char name[ARENA_NAME_BYTES];

@@ -37,8 +37,8 @@ void arena_join(uint32_t number, size_t first, size_t n) {
 
 static uint32_t newest_of(const struct arena *a) { return load_acquire(&a->newest); }
 
-/* A wholly free SuperSlab of the process, with memory of the node `from` or none. It is claimed until it is the
- * arena's. */
+/* Gives the client's arena a wholly free SuperSlab of the process, with memory of the node `from` or none, or a new
+ * one. */
 static size_t add_superslab(struct client *c, unsigned from) {
     size_t superslab = superslab_claim_free_run(c, from, 1, 1);
     while (superslab == BITSET_NONE && superslab_map_waiting())
@@ -62,7 +62,7 @@ static size_t take_in(size_t superslab, struct superslab_wish *wish) {
     return superslab_take(superslab, is_free, wish);
 }
 
-/* Looks at the SuperSlabs from one on; `to`: not at that one and those behind it. */
+/* Looks at the SuperSlabs of the arena's list from `from` on, up to `to`, which is not looked at. */
 static size_t search(struct arena *a, uint32_t from, uint32_t to, unsigned *left, struct superslab_wish *wish) {
     for (uint32_t at = from; at != 0 && at != to && *left != 0; at = arena_next(at), (*left)--) {
         size_t slot = take_in(at - 1, wish);
@@ -129,7 +129,7 @@ static size_t arena_take_inbox_offer(struct arena *a, unsigned class_id) {
     return BITSET_NONE;
 }
 
-/* From the thread's node on, through those where the client may take something. */
+/* Tries the thread's node first, then the others if the client may take something there. */
 typedef size_t take_offer_call(struct client *c, unsigned class_id, unsigned node);
 HAK_INLINE size_t take_near(struct client *c, unsigned class_id, take_offer_call *take) {
     unsigned nodes = hak_region.nodes, here = node_here();
@@ -156,7 +156,7 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
                          : take_near(c, class_id, superslab_take_inbox_offer);
 }
 
-/* A thread that has moved finds that out when it next takes something. */
+/* Asks for the node where the thread last took something; if it has moved since, it finds out when it next does. */
 static bool may_have(const struct client *c, unsigned set) {
     return !bitset_is_empty(&hak_region.sets, set_of_node(set, c->node)) ||
            (c->takes_anywhere && !superslab_set_is_empty(set));

@@ -4,8 +4,8 @@
  *     sets alone, SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of
  *     SuperSlabs instead; hints in the arena's record say when a walk is worth it.
  *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until
- *     the arena ends. Whoever finds it by an old hint looks at `arena` once the slot, the slab or the blocks are taken:
- *     what is taken cannot change hands.
+ *     the arena ends. A thread that finds it by an old hint takes the slot, the slab or the blocks first and then looks
+ *     at `arena`: what is taken cannot change hands.
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
 /* SPDX-License-Identifier: MIT */
@@ -28,11 +28,11 @@ HAK_INLINE uint32_t arena_next(uint32_t superslab) { return load_relaxed(&supers
 HAK_INLINE void space_count_take(struct client *c, size_t slot, unsigned here) {
     count(&c->counters, superslab_node(slot / SUPERSLAB_SLOTS) == here ? COUNT_node_own : COUNT_node_other);
 }
-/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process: of the process what
- * lies on the thread's node, or anywhere if the client takes anywhere. */
+/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena, or for the process on the thread's
+ * node (on any, if the client takes anywhere). */
 size_t space_take_offer(struct client *c, unsigned class_id);
 size_t space_take_inbox_offer(struct client *c, unsigned class_id);
-/* May there be any? */
+/* Whether these may find something. */
 bool space_may_offer_choosily(const struct client *c, unsigned class_id);
 bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id);
 HAK_INLINE bool space_may_offer(const struct client *c, unsigned class_id) {
@@ -42,13 +42,13 @@ HAK_INLINE bool space_may_offer_inbox(const struct client *c, unsigned class_id)
     return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, SET_INBOX + class_id)
                                  : space_may_offer_inbox_choosily(c, class_id);
 }
-/* As superslab_next_active. */
+/* As superslab_next_active, in the SuperSlabs of the client's arena or of the process. */
 size_t space_next_active(const struct client *c, size_t slot);
-/* May a heap of the client give back free pages there? Lanes are the process's, and never end. */
+/* Whether a heap of the client may give back free pages of the SuperSlab. Lanes are the process's, and never end. */
 HAK_INLINE bool space_may_trim(const struct client *c, size_t superslab) {
     uint32_t arena = superslab_arena(superslab);
     return arena == c->arena ||
            ((c->arena == 0 || c->is_lane) && (arena == 0 || load_relaxed(&arena_numbered(arena)->is_lane)));
 }
-/* As superslab_next_active_in, where it may. */
+/* As superslab_next_active_in, in the SuperSlabs where the client may do that. */
 size_t space_next_to_trim(const struct client *c, size_t slot, struct superslab_range in);
