@@ -11,7 +11,8 @@
 
 #define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
 
-bool outbox_adopt(struct heap *h, struct slab *s) {
+/* Adopts the slab if it has no owner. It may be gone afterwards, unless blocks of it are in our hands. */
+static bool outbox_adopt(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
         return false;
     count(&h->pool.counters, COUNT_slabs_adopted_by_free);

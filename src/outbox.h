@@ -14,10 +14,8 @@
 #include "base/options.h"
 #include "slab.h"
 
-/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
-bool outbox_adopt(struct heap *h, struct slab *s);
-/* outbox_adopt for a caller that holds no block of the slab. So the slab may be another one by now, or an arena's,
- * which the heap lets go of again. True: the slab stays with the heap. */
+/* Adopts the slab if it has no owner, for a caller that holds no block of it. So the slab may be another one by now, or
+ * an arena's, which the heap lets go of again. True: the slab stays with the heap. */
 bool outbox_adopt_unheld(struct heap *h, struct slab *s);
 /* Sends one block straight to its slab's inbox. The heap may belong to another arena than the slab. */
 void outbox_bypass(struct heap *h, struct slab *s, uintptr_t block);

@@ -88,8 +88,8 @@ void slab_unlist(struct heap *h, struct slab *s) {
 
 /* ---- freeing ---- */
 
-/* Nobody else can know the slab any more, as every way to it leads over a block that is out. */
-void slab_release(struct heap *h, struct slab *s) {
+/* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
+static void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
@@ -135,8 +135,9 @@ static bool check_current(struct heap *h, struct slab *s) {
     return false;
 }
 
-/* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
-bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
+/* Whether a slab that goes back is looked at block by block. Each such walk costs a cache miss for every few blocks:
+ * with every slab walked `batches` takes 15 % more instructions. */
+static bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
 /* The list should hold all blocks of the slab: whether each has a link into the slab, and the offsets add up to the
  * right sum. Reads in address order, which the caches foresee; following the links would wait for each. */
@@ -344,8 +345,6 @@ void slab_keep(struct heap *h, struct slab *s) {
     evict_above_max(h, s);
 }
 
-/* A slab whose blocks are all out is let go, so that whoever frees one may have it, or kept if this heap itself frees
- * what it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
     struct slab *s = slab_leave_current(h, c);
     if (s == NULL || h->fresh[c] == s)

@@ -104,8 +104,8 @@ HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */
 struct slab *slab_leave_current(struct heap *h, unsigned class_id);
-/* Takes the current slab of the class, which has nothing to give, out of service. It is kept, or let go if all its
- * blocks are out. */
+/* Takes the current slab of the class, which has nothing to give, out of service. If all its blocks are out it is let
+ * go, so that whoever frees one may have it, or kept if this heap itself frees what it allocates. */
 void slab_give_up_current(struct heap *h, unsigned class_id);
 
 /* How much the heap's current and fresh slabs have cut into blocks. */
@@ -113,10 +113,6 @@ size_t slab_bytes_at_hand(const struct heap *h);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);
-/* Gives the slot of a slab to the pool; all blocks are back. The slab may be on lists. */
-void slab_release(struct heap *h, struct slab *s);
-/* Whether this slab, which is given back, is looked at block by block: some are. */
-bool slab_verify_due(struct heap *h);
 /* Whether the heap may own one more without letting go of another. */
 bool slab_has_place(struct heap *h);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */

@@ -58,7 +58,7 @@ static void put_signed(struct text *t, int64_t n) {
     text_number(t, n < 0 ? -(uint64_t)n : (uint64_t)n);
 }
 
-void text_hex(struct text *t, uintptr_t n) {
+static void text_hex(struct text *t, uintptr_t n) {
     text_put(t, "0x", 2);
     put_digits(t, n, 16);
 }

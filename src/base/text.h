@@ -20,7 +20,6 @@ void text_put(struct text *t, const char *bytes, size_t count);
 void text_string(struct text *t, const char *s);
 void text_printable(struct text *t, const char *s, size_t length); /* 64 bytes at most, each control character as ? */
 void text_number(struct text *t, uint64_t n);
-void text_hex(struct text *t, uintptr_t n);                           /* with 0x */
 void text_hex_bytes(struct text *t, const void *bytes, size_t count); /* two digits each */
 void text_bytes(struct text *t, uint64_t n);                          /* "1.5 MiB" */
 void text_pad(struct text *t, size_t from, size_t width);             /* spaces up to `width` bytes behind `from` */
