@@ -394,11 +394,12 @@ class Build:
         folder = TREES / "single"
         if self.single != (change,):
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(ROOT / "src", folder / "src")
+            for file, text in self.sources.items():
+                if change and file == change.file:
+                    text = text[:change.start] + change.text + text[change.end:]
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_text(text)
             self.single = (change,)
-            if change:
-                text = self.sources[change.file]
-                (folder / change.file).write_text(text[:change.start] + change.text + text[change.end:])
         command = re.sub(r"^ccache | -w -Wno-int-conversion| -M[DTF]+(?: \S+\.[od])?\b", "", command)
         command = command.replace(f"{self.source}/src", f"{folder}/src")
         command = command.replace(f" -o {name} ", f" -o {folder}/made.o ")
@@ -558,7 +559,8 @@ class Run:
         self.equivalent = equivalents()
         self.results = self.known()
         self.is_sound = {}
-        self.killers = collections.Counter()  # (file, test): mutants
+        # (file, test): mutants
+        self.killers = collections.Counter((key[0], test) for key, (_, test) in self.results.items() if test)
 
     def known(self):
         """{key: [verdict, test]}: what JUDGED says of what the sources still have."""
