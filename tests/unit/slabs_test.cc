@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <hakmem.h>
@@ -19,9 +21,13 @@
 #include "inside.h"
 
 static bool refuses;
-static size_t refused_from = SIZE_MAX; /* bytes that are mapped in a piece */
+static enum { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
+static size_t refused_from = SIZE_MAX;        /* bytes that are mapped in a piece */
+static void (*meanwhile)();                   /* what another thread does while a slot is mapped, once */
 /* These stand in for libc's. */
 extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t place) noexcept {
+    if (void (*now)() = bytes == 64 * kKiB ? std::exchange(meanwhile, nullptr) : nullptr)
+        now();
     if (bytes < refused_from)
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
@@ -32,7 +38,11 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
     va_start(more, flags);
     void *to = va_arg(more, void *);
     va_end(more);
-    if (bytes < refused_from)
+    if (moves == kBreak) { /* as the kernel does: it unmaps the target first */
+        munmap(to, 2 * kMiB);
+        refused_from = 1;
+    }
+    if (moves == kMove && bytes < refused_from)
         return reinterpret_cast<void *>(syscall(SYS_mremap, address, before, bytes, flags, to));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -41,6 +51,12 @@ extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
     if (!refuses)
         return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
     errno = EINVAL;
+    return -1;
+}
+extern "C" int mprotect(void *address, size_t bytes, int protection) noexcept {
+    if (!refuses)
+        return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
+    errno = ENOMEM;
     return -1;
 }
 
@@ -61,13 +77,14 @@ std::vector<char *> blocks_of(size_t count, size_t bytes) {
     return blocks;
 }
 
-size_t resident_pages(char *begin, size_t bytes) {
+/* One block of 1,000 bytes is left there. */
+void must_be_trimmed(size_t slot) {
     unsigned char pages[64];
-    size_t page = static_cast<size_t>(getpagesize()), n = 0;
-    MUST(mincore(begin, bytes, pages) == 0, "mincore");
-    for (size_t i = 0; i < bytes / page; i++)
-        n += pages[i] & 1;
-    return n;
+    size_t page = static_cast<size_t>(getpagesize()), left = 0;
+    MUST(mincore(inside_slot_address(slot), kSlot, pages) == 0, "mincore");
+    for (size_t i = 0; i < kSlot / page; i++)
+        left += (pages[i] & 1) * page;
+    MUST(left <= std::max(page, kSlot / 4), "%zu bytes of slot %zu stay", left, slot);
 }
 
 void the_first_slot_is_trimmed() {
@@ -76,8 +93,48 @@ void the_first_slot_is_trimmed() {
     for (size_t i = 1; i < blocks.size(); i++)
         hak_free(blocks[i]);
     hak_trim();
-    size_t left = resident_pages(inside_slot_address(0), kSlot) * static_cast<size_t>(getpagesize());
-    MUST(left <= kSlot / 4, "%zu bytes of a slot with one block of 1,000 stay", left);
+    must_be_trimmed(0);
+}
+
+/* Frees all that a slot has but its first block. */
+void free_most_of(const std::vector<char *> &blocks, size_t slot) {
+    for (size_t i = 1; i < blocks.size(); i++)
+        if (slot_of(blocks[i]) == slot && slot_of(blocks[i - 1]) == slot)
+            hak_free(blocks[i]);
+}
+
+/* Two neighbours have free pages, the higher one before the other. They go once less may stay. */
+void free_pages_of_neighbours_are_noted() {
+    auto blocks = blocks_of(300, 1000);
+    for (size_t slot : {2, 1})
+        free_most_of(blocks, slot);
+    hak_option_set("RETAIN_BYTES", "0");
+    free_most_of(blocks, 3);
+    must_be_trimmed(1);
+    must_be_trimmed(2);
+}
+
+/* Of a slab that serves its class again some pages have gone, and stay gone. */
+void an_empty_slab_without_all_its_pages_goes_back() {
+    auto blocks = blocks_of(300, 1000);
+    size_t slot = slot_of(blocks[100]);
+    std::vector<char *> kept;
+    for (char *block : blocks)
+        if (slot_of(block) == slot && kept.size() < 10)
+            kept.push_back(block);
+        else if (slot_of(block) == slot)
+            hak_free(block);
+    hak_trim();
+    size_t active = inside_pool_count().active_slots;
+    do
+        kept.push_back(blocks_of(1, 1000)[0]);
+    while (slot_of(kept.back()) != slot);
+    for (char *block : kept)
+        hak_free(block);
+    for (int i = 0; i < 10000; i++)
+        hak_free(hak_malloc(1000));
+    hak_trim();
+    MUST(inside_pool_count().active_slots < active, "%zu slots, %zu before", inside_pool_count().active_slots, active);
 }
 
 void an_empty_slab_goes_back() {
@@ -164,6 +221,62 @@ void superslabs_get_memory_in_part() {
         MUST(blocks[i][0] == static_cast<char>(i) && blocks[i][kBytes - 1] == static_cast<char>(i),
              "block %zu has lost what it held", i);
     MUST(inside_pool_count().superslabs <= before + 2, "%zu SuperSlabs", inside_pool_count().superslabs);
+}
+
+void take_slots(size_t count) {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    while (count-- > 0)
+        MUST(inside_pool_take(client, 1, 1, 1, &zero) != inside_no_slot, "no slot");
+}
+
+/* Two threads have begun a SuperSlab each. The slots that either still lacks are mapped before a third one begins. */
+void superslabs_get_memory_in_part_at_the_same_time() {
+    take_slots(kPerSuperSlab);
+    refused_from = kMiB;
+    meanwhile = [] { std::thread(take_slots, 1).join(); };
+    take_slots(2 * kPerSuperSlab - 1);
+    MUST(inside_pool_count().superslabs == 3, "%zu SuperSlabs", inside_pool_count().superslabs);
+}
+
+/* The system refuses to move pages. What was to take them is as it was: free, and not resident. */
+void a_refused_move_leaves_nothing_resident() {
+    char *block = blocks_of(1, 3 * kMiB)[0];
+    blocks_of(1, 3 * kMiB);
+    long pushed = counter("cache_pushed");
+    moves = kRefuse;
+    MUST(hak_realloc(block, 12 * kMiB) != nullptr, "it is not copied either");
+    pushed = counter("cache_pushed") - pushed;
+    MUST(pushed == 2, "%ld SuperSlabs are cached, 2 were freed", pushed);
+}
+
+/* The system refuses to move pages, and has unmapped where they were to go. That is mapped again before it is used. */
+void a_move_that_breaks_loses_nothing() {
+    char *block = blocks_of(1, 3 * kMiB)[0];
+    blocks_of(1, 3 * kMiB);
+    size_t resident = inside_pool_resident_slots();
+    moves = kBreak;
+    MUST(hak_realloc(block, 12 * kMiB) == nullptr, "there is memory");
+    moves = kMove;
+    MUST(inside_pool_resident_slots() == resident, "%zu slots are resident, %zu were", inside_pool_resident_slots(),
+         resident);
+    refused_from = SIZE_MAX;
+    size_t superslabs = inside_pool_count().superslabs, active = inside_pool_count().active_slots;
+    MUST(block[0] == 1 && block[3 * kMiB - 1] == 1, "the block has lost what it held");
+    blocks_of(superslabs - active / kPerSuperSlab, kMiB + 1);
+    MUST(inside_pool_count().superslabs == superslabs, "%zu SuperSlabs, not %zu", inside_pool_count().superslabs,
+         superslabs);
+}
+
+/* A freed block was made inaccessible, and the system refuses to make it accessible again. It waits until it does. */
+void a_span_that_stays_inaccessible_is_not_lost() {
+    hak_free(blocks_of(1, 200 * kKiB)[0]);
+    refuses = true;
+    char *block = blocks_of(1, 200 * kKiB)[0];
+    refuses = false;
+    hak_free(block);
+    hak_trim();
+    MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
 }
 
 /* hak_trim does not count what the system refuses to take back. */
@@ -263,11 +376,17 @@ struct Case {
     long address_bytes; /* that the process may have; 0: as many as there are */
 } const kCases[] = {
     {"first", the_first_slot_is_trimmed, {}, 0},
+    {"neighbours", free_pages_of_neighbours_are_noted, {}, 0},
     {"empty", an_empty_slab_goes_back, {}, 0},
+    {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
+    {"in_parts", superslabs_get_memory_in_part_at_the_same_time, {}, 0},
+    {"refused_move", a_refused_move_leaves_nothing_resident, {}, 0},
+    {"broken_move", a_move_that_breaks_loses_nothing, {}, 0},
+    {"inaccessible", a_span_that_stays_inaccessible_is_not_lost, {}, 0},
     {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
     {"refused", a_refused_purge_gives_nothing_back, {"HAKMEM_PURGE=never"}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
