@@ -63,6 +63,15 @@ class Worker {
 
 /* ---- simple cases ---- */
 
+void double_free_beside_another_thread(size_t size) {
+    Worker other;
+    other.run([=] { live(size); });
+    char *block = live(size), *kept = live(size);
+    S.free(block);
+    S.free(block);
+    S.free(kept);
+}
+
 /* The first of the two threads leaves its heap to the second. */
 void double_free_of_two_threads_one_after_the_other(size_t size) {
     char *block = nullptr, *kept = nullptr;
@@ -163,6 +172,8 @@ const std::vector<Misuse> &cases() {
         in_secure_mode() ? "" : ", freed by another thread"; /* secure mode knows of one thread only */
     static const std::vector<Misuse> these{
         {"at_once", double_free_at_once, ", freed by this thread", all},
+        {"beside_another_thread", double_free_beside_another_thread, ", freed by this thread",
+         of_caches({8, 48, 1000})},
         {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
         {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
         {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},

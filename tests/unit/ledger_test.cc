@@ -141,6 +141,21 @@ TEST_F(Ledger, TellsMissesOfListsAndRings) {
     EXPECT_EQ(figure_of("rings", 320 * kKiB, "misses"), 1);
 }
 
+/* An arena takes the heap of a thread that ended, and ends, too. */
+TEST_F(Ledger, KeepsTheTimesOfHeapsThatServedAnArena) {
+    hak_option_set("ACE", "observe");
+    std::thread([] { churn(896, 5000, 50000, 1); }).join();
+    long timed = figure_of("tiny_classes", 896, "timed_misses"), ns = figure_of("tiny_classes", 896, "miss_ns");
+    EXPECT_GT(timed, 0);
+    hak_arena *arena = hak_arena_new(nullptr);
+    void *block = hak_arena_malloc(arena, 100);
+    EXPECT_NE(block, nullptr);
+    hak_arena_destroy(arena);
+    EXPECT_EQ(figure_of("tiny_classes", 896, "timed_misses"), timed);
+    EXPECT_EQ(figure_of("tiny_classes", 896, "miss_ns"), ns);
+    hak_option_set("ACE", "0");
+}
+
 TEST_F(Ledger, TimesMissesIfAsked) {
     churn(704, 500, 5000, 1);
     EXPECT_EQ(figure_of("tiny_classes", 704, "miss_ns"), 0);

@@ -41,19 +41,26 @@ void own_delete(void *p, size_t mark) {
 
 } // namespace
 
-#if HAK_TEST_REPLACED_ARRAYS
-constexpr size_t kArray = 0x3333;
-void *operator new[](size_t size) { return own_new(size, kArray); }
-void operator delete[](void *p) noexcept { own_delete(p, kArray); }
-constexpr size_t kArrays = kArray, kScalars = 0, kAlignedScalars = 0;
-#else
-constexpr size_t kScalar = 0x1111, kAligned = 0x2222;
+constexpr size_t kScalar = 0x1111, kAligned = 0x2222, kArray = 0x3333;
 constexpr std::align_val_t kAlignment{32};
+
+#if defined HAK_TEST_REPLACED_SCALARS
 void *operator new(size_t size) { return own_new(size, kScalar); }
 void operator delete(void *p) noexcept { own_delete(p, kScalar); }
+constexpr size_t kScalars = kScalar, kArrays = kScalar;
+#elif defined HAK_TEST_REPLACED_ARRAYS
+void *operator new[](size_t size) { return own_new(size, kArray); }
+void operator delete[](void *p) noexcept { own_delete(p, kArray); }
+constexpr size_t kScalars = 0, kArrays = kArray;
+#else
+constexpr size_t kScalars = 0, kArrays = 0;
+#endif
+#if defined HAK_TEST_REPLACED_ARRAYS
+constexpr size_t kAlignedOnes = 0;
+#else
 void *operator new(size_t size, std::align_val_t) { return own_new(size, kAligned); }
 void operator delete(void *p, std::align_val_t) noexcept { own_delete(p, kAligned); }
-constexpr size_t kArrays = kScalar, kScalars = kScalar, kAlignedScalars = kAligned;
+constexpr size_t kAlignedOnes = kAligned;
 #endif
 
 namespace {
@@ -76,20 +83,18 @@ constexpr Pair kPairs[] = {
      [](void *p, size_t n) { ::operator delete[](p, n); }},
     {"array, nothrow", kArrays, [](size_t n) { return ::operator new[](n, std::nothrow); },
      [](void *p, size_t) { ::operator delete[](p, std::nothrow); }},
-#if !HAK_TEST_REPLACED_ARRAYS
-    {"aligned", kAligned, [](size_t n) { return ::operator new(n, kAlignment); },
+    {"aligned", kAlignedOnes, [](size_t n) { return ::operator new(n, kAlignment); },
      [](void *p, size_t) { ::operator delete(p, kAlignment); }},
-    {"aligned, sized", kAligned, [](size_t n) { return ::operator new(n, kAlignment); },
+    {"aligned, sized", kAlignedOnes, [](size_t n) { return ::operator new(n, kAlignment); },
      [](void *p, size_t n) { ::operator delete(p, n, kAlignment); }},
-    {"aligned, nothrow", kAligned, [](size_t n) { return ::operator new(n, kAlignment, std::nothrow); },
+    {"aligned, nothrow", kAlignedOnes, [](size_t n) { return ::operator new(n, kAlignment, std::nothrow); },
      [](void *p, size_t) { ::operator delete(p, kAlignment, std::nothrow); }},
-    {"aligned array", kAligned, [](size_t n) { return ::operator new[](n, kAlignment); },
+    {"aligned array", kAlignedOnes, [](size_t n) { return ::operator new[](n, kAlignment); },
      [](void *p, size_t) { ::operator delete[](p, kAlignment); }},
-    {"aligned array, sized", kAligned, [](size_t n) { return ::operator new[](n, kAlignment); },
+    {"aligned array, sized", kAlignedOnes, [](size_t n) { return ::operator new[](n, kAlignment); },
      [](void *p, size_t n) { ::operator delete[](p, n, kAlignment); }},
-    {"aligned array, nothrow", kAligned, [](size_t n) { return ::operator new[](n, kAlignment, std::nothrow); },
+    {"aligned array, nothrow", kAlignedOnes, [](size_t n) { return ::operator new[](n, kAlignment, std::nothrow); },
      [](void *p, size_t) { ::operator delete[](p, kAlignment, std::nothrow); }},
-#endif
 };
 
 TEST(ReplacedNew, EveryFormLeadsToTheProgramsOwn) {
@@ -114,12 +119,10 @@ TEST(ReplacedNew, EveryFormLeadsToTheProgramsOwn) {
 /* Also those by which a compiler says more of the block. A program's own operator says nothing of sizes. */
 TEST(ReplacedNew, HintedFormsLeadThere) {
     for (const Hinted &call : kHinted) {
-        bool is_array = strstr(call.symbol, "_Zna") != nullptr;
-        size_t scalar = call.aligned ? kAlignedScalars : kScalars, array = call.aligned ? kAlignedScalars : kArrays;
+        size_t mark = call.aligned ? kAlignedOnes : strstr(call.symbol, "_Zna") != nullptr ? kArrays : kScalars;
         for (bool lane : {false, true}) {
             long before = blocks;
             void *p = call.make(100, lane);
-            size_t mark = is_array ? array : scalar;
             EXPECT_EQ(blocks, before + (mark != 0)) << call.symbol;
             if (mark != 0)
                 EXPECT_EQ(static_cast<size_t *>(p)[-1], mark) << call.symbol;
