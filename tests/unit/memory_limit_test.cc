@@ -91,6 +91,24 @@ class Scattered {
     std::vector<void *> blocks_;
 };
 
+/* They lie in slabs that are full but for them, of which another size is no use. */
+TEST(HardLimit, SingleFreeBlocksAreHadAgain) {
+    Setting hard("HARD_LIMIT", counted_at_rest() + 4 * kMiB);
+    std::vector<void *> blocks;
+    for (size_t size : {48, 1000})
+        for (void *block; (blocks.size() < 20000 || size == 1000) && (block = hak_malloc(size)) != nullptr;)
+            blocks.push_back(block);
+    size_t large = (blocks.size() + 20000) / 2;
+    for (size_t i : {size_t{10000}, large, large + 200}) {
+        hak_free(blocks[i]);
+        blocks[i] = nullptr;
+    }
+    for (size_t i : {large, large + 200})
+        EXPECT_NE(blocks[i] = hak_malloc(1000), nullptr);
+    for (void *block : blocks)
+        hak_free(block);
+}
+
 TEST(HardLimit, EmptySlotsGoBackWhenARequestDoesNotFitThem) {
     size_t rest = counted_at_rest();
     Setting purge("PURGE", "never");

@@ -526,7 +526,8 @@ TEST(Topology, IsWhatTheKernelsFilesSay) {
     file(0, "0-3,8-11\n");
     EXPECT_EQ(inside_nodes_read(root.c_str(), of.data()), 1u);
     file(1, "4-7,12,14-15,8000-99999,100000-100001\n");
-    EXPECT_EQ(inside_nodes_read((root + "/././././././.").c_str(), of.data()), 2u); /* a longer path, before a shorter */
+    EXPECT_EQ(inside_nodes_read((root + "/././././././.").c_str(), of.data()),
+              2u); /* a longer path, before a shorter */
     EXPECT_EQ(inside_nodes_read(root.c_str(), of.data()), 2u);
     for (unsigned i = 0; i < 16; i++)
         EXPECT_EQ(of[i], i != 13 && (i & 4)) << i;

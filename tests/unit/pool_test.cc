@@ -512,6 +512,21 @@ TEST(Cache, EvictsTheOldestAtOnceInEveryMode) {
     }
 }
 
+TEST(Cache, IsBoundInBytes) {
+    Options options{{"PURGE", "never"}, {"RETAIN_BYTES", "1g"}, {"SS_CACHE_BYTES", "4m"}};
+    Holders holders;
+    Actor actor(1, holders);
+    inside_pool_purge(actor.client(), 0);
+    int zero;
+    size_t runs[4];
+    for (size_t &run : runs)
+        run = inside_pool_take_run(actor.client(), 1, 2 * kMiB, &zero);
+    for (size_t run : runs)
+        inside_pool_give_run(actor.client(), run, 1, 1);
+    EXPECT_EQ(inside_pool_cached(), 2u);
+    inside_pool_purge(actor.client(), 0);
+}
+
 TEST(Cache, AgeSparesOneSuperSlab) {
     Options options{{"PURGE", "never"}, {"SS_CACHE_AGE_MS", "100"}};
     Holders holders;

@@ -137,10 +137,51 @@ void an_empty_slab_without_all_its_pages_goes_back() {
     MUST(inside_pool_count().active_slots < active, "%zu slots, %zu before", inside_pool_count().active_slots, active);
 }
 
+/* A block was freed, written to and freed again: as many frees as the slab has blocks, one of which is live. */
+void a_slab_with_a_live_block_stays() {
+    auto blocks = blocks_of(300, 1000);
+    size_t slot = slot_of(blocks[100]);
+    hak_free(blocks[100]);
+    memset(blocks[100], 1, 8);
+    hak_free(blocks[100]);
+    for (size_t i = 101; i < blocks.size(); i++)
+        if (slot_of(blocks[i]) == slot)
+            hak_free(blocks[i]);
+    char *live = nullptr;
+    for (size_t i = 0; i < 100; i++)
+        if (slot_of(blocks[i]) == slot && live != nullptr)
+            hak_free(blocks[i]);
+        else if (slot_of(blocks[i]) == slot)
+            live = blocks[i];
+    for (int i = 0; i < 300; i++)
+        memset(hak_malloc(1000), 2, 1000);
+    MUST(live[0] == 1 && live[999] == 1, "its block was handed out once more");
+}
+
 void an_empty_slab_goes_back() {
     for (void *block : blocks_of(60, 1000))
         hak_free(block);
     MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
+}
+
+/* A slab that nobody owns is on offer from the very block on that makes it worth using, though nobody adopts it then:
+ * whoever frees here is at its end. */
+void a_slab_is_offered_once_enough_is_free() {
+    std::vector<char *> blocks, few;
+    hak_free(hak_malloc(1)); /* nobody is alone */
+    std::thread([&] { blocks = blocks_of(300, 1000); }).join();
+    size_t slot = slot_of(blocks[100]);
+    for (char *block : blocks)
+        if (slot_of(block) == slot && few.size() < inside_class_at(inside_tiny_class_of(1000)).reuse_at)
+            few.push_back(block);
+    std::thread([&] {
+        for (char *block : few)
+            hak_free(block);
+    }).join();
+    size_t found = 0;
+    for (char *block : blocks_of(100, 1000))
+        found += slot_of(block) == slot;
+    MUST(found == few.size(), "%zu of %zu blocks were handed out again", found, few.size());
 }
 
 /* A client that has all slots of the first `superslabs`. The sets no longer lead a search to runs that were free. */
@@ -228,6 +269,12 @@ void take_slots(size_t count) {
     int zero = 0;
     while (count-- > 0)
         MUST(inside_pool_take(client, 1, 1, 1, &zero) != inside_no_slot, "no slot");
+}
+
+/* A heap that becomes large after its 64th SuperSlab. Advice, of which there is to be little, did not change before. */
+void a_large_heap_times_its_pages() {
+    take_slots(90 * kPerSuperSlab);
+    MUST(inside_page_cost_seen().small_ns != 0, "no page was timed");
 }
 
 /* Two threads have begun a SuperSlab each. The slots that either still lacks are mapped before a third one begins. */
@@ -377,11 +424,17 @@ struct Case {
 } const kCases[] = {
     {"first", the_first_slot_is_trimmed, {}, 0},
     {"neighbours", free_pages_of_neighbours_are_noted, {}, 0},
+    {"live", a_slab_with_a_live_block_stays, {"HAKMEM_ON_ERROR=warn"}, 0},
     {"empty", an_empty_slab_goes_back, {}, 0},
     {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
+    {"offered", a_slab_is_offered_once_enough_is_free, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
+    {"large",
+     a_large_heap_times_its_pages,
+     {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_HUGE_PAGES_FROM=160m", "HAKMEM_CGROUP=0"},
+     0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
     {"in_parts", superslabs_get_memory_in_part_at_the_same_time, {}, 0},
     {"refused_move", a_refused_move_leaves_nothing_resident, {}, 0},
