@@ -251,6 +251,23 @@ TEST(Mallopt, AnswersLikeGlibc) {
     S.free(S.alloc(1000));
 }
 
+std::string option_of(const char *name) {
+    char value[32];
+    hak_option_get(name, value, sizeof value);
+    return value;
+}
+
+TEST(Mallopt, TrimThresholdIsWhatMayStay) {
+    std::string purge = option_of("PURGE"), bytes = option_of("RETAIN_BYTES");
+    EXPECT_EQ(S.mallopt(M_TRIM_THRESHOLD, 0), 1);
+    EXPECT_EQ(option_of("RETAIN_BYTES"), "0");
+    EXPECT_EQ(option_of("PURGE"), purge);
+    EXPECT_EQ(S.mallopt(M_TRIM_THRESHOLD, -1), 1);
+    EXPECT_EQ(option_of("PURGE"), "never");
+    hak_option_set("PURGE", purge.c_str());
+    hak_option_set("RETAIN_BYTES", bytes.c_str());
+}
+
 TEST(MallocTrim, AnswersZeroOrOneAndGivesBack) {
     S.trim(0);
     size_t before = process_rss_bytes();
