@@ -110,7 +110,7 @@ SENTENCES = {
                       " alone (MC/DC)",
         "conditions_shown": "of them the tests show",
         "conditions_tests": "tests, shortened, of which this is so; others may show more",
-        "conditions_with_reasons": "no test can show; `tests/conditions.txt` says why",
+        "conditions_with_reasons": "no test shows, or only by chance; `tests/conditions.txt` says why",
     },
 }
 
@@ -173,9 +173,9 @@ def write_page():
             lines += mutants_table()
         if rows and title == COVERAGE and CONDITIONS.exists():
             lines += ["", "`./hak soak conditions` counts them with clang 19 and lists those that are missing.", "",
-                      "| file | conditions | shown | percent |", "|---|---:|---:|---:|"]
-            lines += [f"| `{name}` | {every} | {shown} | {100 * shown / every:.1f} |"
-                      for name, (shown, every) in json.loads(CONDITIONS.read_text()).items() if every]
+                      "| file | conditions | shown | with a reason | percent |", "|---|---:|---:|---:|---:|"]
+            lines += [f"| `{name}` | {every} | {shown} | {reasoned} | {100 * (shown + reasoned) / every:.1f} |"
+                      for name, (shown, reasoned, every) in json.loads(CONDITIONS.read_text()).items() if every]
         if rows and title == REHEARSED:
             lines += ["", "`./hak soak rehearse` was last seen to its end on 2026-11-26;",
                       "[the times](recipes.md#first-minutes) are those of two cores on which much else ran.",
