@@ -58,6 +58,29 @@ TEST(Hinted, OperatorsGoToTheirLanes) {
         }
 }
 
+/* What a thread had at hand in a lane goes back when it ends, though it lies in no slab of the thread's own. */
+TEST(Hinted, AThreadLeavesNothingInTheColdLane) {
+    constexpr size_t kBytes = 20000, kBlocks = 24;
+    if (in_secure_mode())
+        GTEST_SKIP() << "which has no lanes";
+    auto page = static_cast<uintptr_t>(getpagesize());
+    std::vector<char *> blocks;
+    std::thread([&] {
+        for (size_t i = 0; i < kBlocks; i++)
+            fill(blocks.emplace_back(static_cast<char *>(::operator new(kBytes, hint(true)))), kBytes);
+        for (char *block : blocks)
+            ::operator delete(block);
+    }).join();
+    malloc_trim(0);
+    size_t resident = 0;
+    for (char *block : blocks) {
+        unsigned char one = 0;
+        char *at = block - reinterpret_cast<uintptr_t>(block) % page;
+        resident += mincore(at, page, &one) == 0 && (one & 1) != 0;
+    }
+    EXPECT_LE(resident, 1u) << "of " << kBlocks;
+}
+
 /* Lanes are the process's: malloc_trim gives back free pages in their slabs, too, also those of threads that ended. */
 TEST(Hinted, TrimReachesTheColdLane) {
     constexpr size_t kBytes = 1000, kBlocks = 4096, kKeepEvery = 128;

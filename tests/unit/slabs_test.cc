@@ -184,6 +184,17 @@ void a_slab_is_offered_once_enough_is_free() {
     MUST(found == few.size(), "%zu of %zu blocks were handed out again", found, few.size());
 }
 
+/* What explains a lack of memory needs none. */
+void statistics_need_no_memory() {
+    static char text[kMiB];
+    blocks_of(1, 1000);
+    refused_from = 1;
+    hak_stats_json(text, sizeof text);
+    refused_from = SIZE_MAX;
+    Json stats = JsonReader::read(text);
+    MUST(stats["counters"]["slabs_started"].number == 1, "%s", text);
+}
+
 /* A client that has all slots of the first `superslabs`. The sets no longer lead a search to runs that were free. */
 void *client_with_all_slots_of(size_t superslabs, unsigned looks_for) {
     void *client = inside_pool_client_new();
@@ -428,6 +439,7 @@ struct Case {
     {"empty", an_empty_slab_goes_back, {}, 0},
     {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
     {"offered", a_slab_is_offered_once_enough_is_free, {}, 0},
+    {"statistics", statistics_need_no_memory, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
