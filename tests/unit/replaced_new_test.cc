@@ -42,7 +42,7 @@ void own_delete(void *p, size_t mark) {
 
 } // namespace
 
-constexpr size_t kScalar = 0x1111, kAligned = 0x2222, kArray = 0x3333;
+enum : size_t { kScalar = 0x1111, kAligned = 0x2222, kArray = 0x3333 };
 constexpr std::align_val_t kAlignment{32};
 
 #if defined HAK_TEST_REPLACED_SCALARS
