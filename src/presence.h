@@ -10,7 +10,7 @@
  *     want to be alone in the process (unshare, setns). Threads count whether they allocate or not, if our
  *     pthread_create made them.
  *
- * Any thread calls anything; only the purger waits. */
+ * Any thread calls anything; only the purger waits, and who makes it until it runs. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

@@ -5,7 +5,8 @@
  *     whatever wraps pthread_create (os_start_thread).
  *  2. In an idle program it empties the rings and outboxes of the threads, which may never wake up, takes back the
  *     slabs that they have on loan, and then purges the free pages inside partly used slabs. In a busy program it
- *     empties only the rings and outboxes that nobody used for a second.
+ *     does so once a second: it empties the rings and outboxes that nobody used since and heaps that rest, takes back
+ *     unused loans and some of the others, and looks at the slabs that changed.
  *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring.
  *     While threads only use what they hold in these, it wakes up once a second.
  *  4. When all threads of the program but one have ended, it stays for a while, purges what is over the bound and ends.

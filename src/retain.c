@@ -23,7 +23,7 @@
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
 #define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
-#define DECAY_MS 1000         /* between two searches for what has become old */
+#define JUDGE_MS 1000         /* between two judgements of what nobody needs, and searches for what is old */
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
  * itself, so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
@@ -38,7 +38,7 @@ static struct retain_state {
         _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
     } fast;
     _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back */
-    _Atomic uint32_t last_decay_ms, last_trim_ms, last_look_ms;
+    _Atomic uint32_t last_judged_ms, last_trim_ms, last_look_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for request_look */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
 } retain_state;
@@ -223,7 +223,7 @@ static bool shrank(void) {
     return third;
 }
 
-/* EMPTY slots that stay when there are more than the bound. */
+/* EMPTY slots that stay when there are more than the bound: so that the next call waits for some. */
 static size_t kept_slots(size_t bound) { return bound - bound / 4; }
 
 static void purge_over(struct client *c, size_t keep) {
@@ -236,7 +236,7 @@ static void purge_over(struct client *c, size_t keep) {
 static void judge_second(struct client *c, uint32_t now, size_t bound) {
     struct fast_swings *f = &retain_state.fast;
     size_t peak = load_relaxed(&retain_state.peak_slots), notes = load_relaxed(&retain_state.notes);
-    store_relaxed(&retain_state.last_decay_ms, now);
+    store_relaxed(&retain_state.last_judged_ms, now);
     store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
     store_relaxed(&retain_state.notes, notes - (notes + 7) / 8);
     size_t empty = account_empty_slots(), slots = load_relaxed(&f->slots), unwanted = load_relaxed(&f->least);
@@ -286,7 +286,7 @@ void retain_settle(struct client *c) {
         purge_lazy(c, SIZE_MAX, 0);
     if (!purger && shrank())
         c->due.chores |= CHORE_RINGS;
-    if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS)
+    if (os_age_ms(now, load_relaxed(&retain_state.last_judged_ms)) >= JUDGE_MS)
         judge_second(c, now, purger ? bound : SLOTS_UNBOUNDED);
     uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
     uint64_t trim_ms = option(OPT_DECAY_MS);

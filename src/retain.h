@@ -1,7 +1,8 @@
 /* What stays resident without being used, and when that is judged: the policy over purge.h.
  *
  *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
- *     use, so that a program that frees everything shrinks as it frees, without another call.
+ *     use, so that a program that frees everything shrinks as it frees, without another call. When more are EMPTY,
+ *     they are purged down to three quarters of the bound.
  *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
  *     DECAY_MS: it swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the
  *     program rests, when all that may be resident would exceed the peak by an eighth, and near a limit. What is wanted
