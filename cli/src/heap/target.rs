@@ -149,11 +149,12 @@ impl Target {
                 first.get_or_insert_with(Instant::now);
             }
             let over = first.map_or(begun.elapsed() >= patience, |first| first.elapsed() >= WAIT_FOR_THREADS);
+            // Before the end, too: on a busy machine this may be the first look for long.
+            if done == 0 && !patience.is_zero() {
+                waiting(purger);
+            }
             if left == 0 || over {
                 return Ok(Purged { done, waiting: left, purger });
-            }
-            if done == 0 {
-                waiting(purger);
             }
             std::thread::sleep(LOOK_EVERY);
         }
