@@ -17,8 +17,8 @@
 /* With 1 instead of 16 times what was wanted back `day 1` takes 0.14 s of system time instead of 0.08, `day 8` 0.26
  * instead of 0.16. */
 #define NOTES_PER_WANTED 16
-/* Between two looks as the heap grows: two ticks of the coarse clock. What producers fill and consumers free in order is
- * soon free as a whole: with 0 `day 3` calls madvise 35,000 times instead of 2,000 and takes 0.63 s instead of 0.50. */
+/* Between two looks as the heap grows: two ticks of the coarse clock. What producers fill and consumers free in order
+ * is soon free as a whole: with 0 `day 3` calls madvise 35,000 times instead of 2,000 and takes 0.63 s, not 0.50. */
 #define LOOK_MS 5
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
