@@ -262,7 +262,8 @@ bool presence_await(void) {
         if (!rmw_cas(&page->purger, &state, PURGER_CALLED) && state == PURGER_RUNS)
             break;
         os_wait(&page->purger, PURGER_CALLED, (unsigned)min_size(STAYS_MS << min_size(ended, 7), LINGER_MS));
-        store_seq(&page->purger, PURGER_NONE); /* pairs with presence_thread_made, as these loads do */
+        /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
+        store_seq(&page->purger, PURGER_NONE);
         bool stays = load_seq(&hak_presence.made) != made || may_stay(page);
         if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
             ended++;

@@ -177,6 +177,7 @@ static void *purger_run(void *unused) {
         purger_work();
         presence_rest();
     }
+    thread_empty_resting(); /* threads that ended while it waited to be called may have left it their heaps */
     return NULL;
 }
 

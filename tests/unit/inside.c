@@ -28,6 +28,7 @@
 #include "observe/probes.h"
 #include "observe/profile.h"
 #include "purge.h"
+#include "purger.h"
 #include "retain.h"
 #include "ring.h"
 #include "secure/secure.h"
@@ -126,6 +127,8 @@ size_t inside_heaps_at_rest(void) {
     return n;
 }
 int inside_has_purger(void) { return presence_has_purger(); }
+void inside_before_thread(void) { purger_make(); }
+void inside_thread_begins(void) { thread_begins(); }
 
 size_t inside_rings_overfull(void *heap) {
     const struct heap *h = heap;

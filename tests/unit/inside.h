@@ -95,6 +95,9 @@ int inside_option_write(const char *name, const char *value);
 /* heap.h, presence.h */
 size_t inside_heaps_at_rest(void);
 int inside_has_purger(void);
+/* What the library does where a program calls pthread_create, and in the new thread. */
+void inside_before_thread(void);
+void inside_thread_begins(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 void inside_block_set_live(void *p); /* as a second thread saw it that frees it at the same moment as the first */

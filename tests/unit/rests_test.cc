@@ -110,6 +110,19 @@ TEST_F(Rests, NoneIsLeftWhenThePurgerEnds) {
     free_all(kept);
 }
 
+/* A small program never wants its purger, which ends once there are no threads. */
+TEST(RestsOfASmallProgram, NoneIsLeftWhenThePurgerEnds) {
+    do {
+        inside_before_thread();
+        std::thread([] {
+            inside_thread_begins();
+            hak_free(hak_malloc(kLargest));
+        }).join();
+    } while (inside_heaps_at_rest() == 0);
+    while (inside_heaps_at_rest() != 0)
+        usleep(1000);
+}
+
 TEST_F(Rests, TrimEmptiesThem) {
     auto kept = rest();
     hak_trim();
