@@ -140,6 +140,7 @@ void outbox_bypass(struct heap *h, struct slab *s, uintptr_t block) { send(h, s,
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
         send_entry(h, from, &from->outbox[i], NO_MORE);
+    store_relaxed(&from->outbox_slabs, 0); /* one is left in a child that was forked in send_entry */
 }
 
 void outbox_flush(struct heap *h) {

@@ -146,6 +146,9 @@ void inside_rings_interrupt(void *heap) {
     h->ring_kib -= most_kib / 2;
 }
 
+void inside_outbox_interrupt(void *heap) { add_owned(&((struct heap *)heap)->outbox_slabs, 1); }
+int inside_caches_hold(void *heap) { return rings_use(heap) != 0; }
+
 static struct slab *mid_slab_of(void *block) { return span_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
 void inside_record_begin(void *block) { store_relaxed(&mid_slab_of(block)->kind, KIND_FREE); }
 void inside_record_class(void *block, unsigned class_id) {

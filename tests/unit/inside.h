@@ -108,6 +108,9 @@ void inside_rings_disturb(void *heap); /* freezes and thaws them, as the purger 
 size_t inside_rings_overfull(void *heap); /* the number of rings that hold more than they have room for */
 /* the state when the largest ring has just grown and the sum for all rings is not yet updated */
 void inside_rings_interrupt(void *heap);
+/* As a child of fork finds it if the heap's thread, or the purger, was sending. */
+void inside_outbox_interrupt(void *heap);
+int inside_caches_hold(void *heap); /* as the purger sees it */
 
 /* region.h: the record of the block's slab, as other threads may see it. For a mid block: a slab that is just being
  * made, whose first slot does not tell its kind yet. */

@@ -110,6 +110,15 @@ TEST_F(Rests, NoneIsLeftWhenThePurgerEnds) {
     free_all(kept);
 }
 
+/* The purger would look after an outbox that holds nothing, and never park. */
+TEST(OutboxOfAChild, IsEmptyOnceAllIsSent) {
+    hak_free(hak_malloc(1));
+    inside_outbox_interrupt(inside_heap());
+    EXPECT_TRUE(inside_caches_hold(inside_heap()));
+    hak_trim();
+    EXPECT_FALSE(inside_caches_hold(inside_heap()));
+}
+
 /* A small program never wants its purger, which ends once there are no threads. */
 TEST(RestsOfASmallProgram, NoneIsLeftWhenThePurgerEnds) {
     do {
