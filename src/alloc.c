@@ -9,6 +9,7 @@
 #include "base/clear.h"
 #include "kinds.h"
 #include "hooks.h"
+#include "large.h"
 #include "lookup.h"
 #include "mid.h"
 #include "base/options.h"
@@ -130,6 +131,14 @@ HAK_NOINLINE static void *alloc_without_heap(size_t bytes) {
     return other_serves() ? other_calls()->malloc(bytes) : alloc_any(bytes);
 }
 
+/* The hit path of large; `h` is the thread's. */
+HAK_NOINLINE static void *alloc_large(struct heap *h, size_t bytes) {
+    void *p = large_hit(h, bytes);
+    if (unlikely(p == NULL))
+        return alloc_any(bytes);
+    return chores_are_asked(h) ? alloc_answer(h, p) : p;
+}
+
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are
  * the last thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
@@ -145,7 +154,9 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
         return hook_malloc_at_site(h, bytes);
     if (option(OPT_SECURE))
         return hook_malloc_secure(h, bytes);
-    return bytes <= TINY_BYTES_MAX && !other_is_on() ? alloc_tiny(h, bytes) : alloc_any(bytes);
+    if (bytes <= TINY_BYTES_MAX && !other_is_on())
+        return alloc_tiny(h, bytes);
+    return bytes > MID_BYTES_MAX && bytes <= LARGE_BYTES_MAX ? alloc_large(h, bytes) : alloc_any(bytes);
 }
 
 HAK_NOINLINE void *alloc_slow_new(size_t bytes) {

@@ -2,7 +2,8 @@
  *
  *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
  *     canary, which free and realloc look at.
- *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
+ *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool, and
+ *     neighbours together. When the ring runs empty again and again, a miss brings further spans for it.
  *  3. The first SHUT_FIRST blocks of SHUT_BYTES and more that the process frees, and of later ones one in SHUT_EVERY of
  *     a heap's, are purged and made inaccessible until they leave the ring. So reading or writing such a block after it
  *     was freed ends the program at the access, as where libc unmaps such blocks, and what it held is not handed out.
@@ -16,6 +17,7 @@
 #include "base/fail.h"
 #include "huge_pages.h"
 #include "kinds.h"
+#include "large.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
@@ -75,11 +77,16 @@ static bool unshut(struct slab *s) {
 /* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 instructions. */
 #define LOOK_EVERY 64
 
-static void give_open_span(struct heap *h, struct slab *s, bool resident) {
+/* The span is about to go to the pool. */
+static void end_block(struct heap *h, struct slab *s, bool resident) {
     if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
-        huge_pages_freed_large(slab_address(s), s->single.bytes);
+        huge_pages_freed_large(slab_address(s), asked_bytes(s));
     store_relaxed(&s->single.state, BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
+}
+
+static void give_open_span(struct heap *h, struct slab *s, bool resident) {
+    end_block(h, s, resident);
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
 
@@ -111,32 +118,85 @@ static void give_span(struct heap *h, struct slab *s) {
         put_waiting(s);
 }
 
+/* All are of one ring, so they have as many slots. */
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
+    uint32_t first_slots[RING_PIECE_BLOCKS];
+    unsigned open = 0, slots = 0;
     for (unsigned i = 0; i < n; i++) {
         struct slab *s = slab_at_offset(entries[i].block - hak_region.base);
-        if (likely(ring_had(load_relaxed(entries[i].state))))
-            give_span(h, s);
-        else
+        if (unlikely(!ring_had(load_relaxed(entries[i].state)))) {
             ring_fail_twice(entries[i].block, asked_bytes(s));
+        } else if (unlikely(s->single.is_shut)) {
+            give_span(h, s);
+        } else {
+            end_block(h, s, true);
+            first_slots[open++] = (uint32_t)slot_of(s);
+            slots = s->slots;
+        }
     }
+    pool_give_spans(&h->pool, first_slots, open, slots);
 }
 
-static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    unsigned slots = large_slots_of(bytes);
-    unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
-    size_t slot = pool_take(&h->pool, slots, align, 0, zero);
-    if (slot == BITSET_NONE)
-        return NULL;
-    count(&h->pool.counters, COUNT_large_spans);
+/* A block begins, of which `asked` bytes are the program's. */
+static struct slab *begin_block(struct heap *h, size_t slot, unsigned slots, size_t asked, bool zero, uint8_t state) {
     struct slab *s = slab_of_slot(slot);
+    count(&h->pool.counters, COUNT_large_spans);
     s->slots = (uint8_t)slots;
     s->single.bytes = slots * SLOT_BYTES;
     s->single.is_shut = false;
-    large_set_bytes(s, bytes, *zero);
-    store_relaxed(&s->single.state, BLOCK_LIVE);
+    large_set_bytes(s, asked, zero);
+    store_relaxed(&s->single.state, state);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_LARGE));
-    return slab_address(s);
+    return s;
+}
+
+/* Spans that were taken besides wait in the ring, the lowest on top. */
+static void keep_further(struct heap *h, size_t superslab, uint32_t left, unsigned slots) {
+    struct ring *ring = caches_enter(h) ? h->ring[ring_of_slots(slots)] : NULL;
+    for (unsigned start; left != 0; left &= (uint32_t)low_bits(start)) {
+        start = highest_bit(left) + 1 - slots;
+        size_t slot = superslab * SUPERSLAB_SLOTS + start;
+        count(&h->pool.counters, COUNT_stage1_reused_empty);
+        struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, BLOCK_CACHED);
+        if (!ring_put(ring, (uintptr_t)slab_address(s), &s->single.state))
+            give_span(h, s);
+    }
+    caches_leave(h);
+}
+
+static void *take_span(struct heap *h, size_t bytes, size_t alignment, unsigned further, bool *zero) {
+    unsigned slots = large_slots_of(bytes);
+    unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
+    uint32_t taken;
+    size_t slot = pool_take_spans(&h->pool, slots, align, 0, further, &taken, zero);
+    if (slot == BITSET_NONE)
+        return NULL;
+    taken &= ~span_mask(slot % SUPERSLAB_SLOTS, slots);
+    if (taken != 0)
+        keep_further(h, slot / SUPERSLAB_SLOTS, taken, slots);
+    return slab_address(begin_block(h, slot, slots, bytes, *zero, BLOCK_LIVE));
+}
+
+/* A block from the ring. NULL: it can't be opened. */
+HAK_INLINE void *hand_out(struct ring_entry cached, size_t bytes, bool *zero) {
+    struct slab *s = slab_at_offset(cached.block - hak_region.base);
+    *zero = s->single.is_shut;
+    if (unlikely(!unshut(s))) {
+        put_waiting(s);
+        return NULL;
+    }
+    large_set_bytes(s, bytes, false);
+    store_relaxed(cached.state, BLOCK_LIVE);
+    return block_word(cached.block);
+}
+
+void *large_hit(struct heap *h, size_t bytes) {
+    struct ring_entry cached = ring_pop_unsampled(h, ring_of_slots(large_slots_of(bytes)), bytes, CACHES_SITED);
+    bool zero;
+    if (unlikely(cached.block == 0) || unlikely(ring_checked(cached).block == 0))
+        return NULL;
+    return hand_out(cached, bytes, &zero);
 }
 
 static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -145,23 +205,15 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     *zero = false;
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring);
-        struct slab *s = cached.block != 0 ? slab_at_offset(cached.block - hak_region.base) : NULL;
-        bool was_shut = s != NULL && s->single.is_shut;
-        if (s != NULL && likely(unshut(s))) {
-            large_set_bytes(s, bytes, false);
-            ring_hand_out(cached, zero);
-            *zero = was_shut;
-            return slab_address(s);
-        }
-        if (s != NULL)
-            put_waiting(s);
+        void *p = cached.block != 0 ? hand_out(cached, bytes, zero) : NULL;
+        if (p != NULL)
+            return p;
     }
     struct ledger_row *row = &h->ledger[TINY_CLASSES + ring];
     ledger_add(&row->misses, 1);
     uint64_t began = ledger_begin(row);
-    if (alignment <= SLOT_BYTES)
-        ring_ran_empty(h, ring);
-    void *p = take_span(h, bytes, alignment, zero);
+    unsigned further = alignment <= SLOT_BYTES ? ring_ran_empty(h, ring) : 0;
+    void *p = take_span(h, bytes, alignment, further, zero);
     ledger_end(row, began);
     return p;
 }

@@ -118,21 +118,28 @@ static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned t
         address_of(superslab), (uint64_t)at);
 }
 
-/* Counts a span that was taken, and ends that slots of it are LAZY. False: as with admit. */
-static bool admit_span(struct client *c, size_t slot, unsigned slots, uint32_t empty, bool *zero) {
-    uint32_t span = (uint32_t)(low_bits(slots) << slot % SUPERSLAB_SLOTS);
-    uint32_t lazy = superslab_lazy_in(slot / SUPERSLAB_SLOTS, span);
-    uint32_t lazy_ms = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy_ms);
-    if (!admit(c, slots, (struct run_contents){count_bits(empty), count_bits(lazy), 0, lazy_ms}, 0))
+/* Counts `n` slots of a SuperSlab that were taken, and ends that they are LAZY. False: as with admit, and they are put
+ * back. */
+static bool admit_slots(struct client *c, size_t superslab, unsigned n, uint32_t taken, uint32_t empty, bool *zero) {
+    uint32_t lazy = superslab_lazy_in(superslab, taken);
+    uint32_t lazy_ms = load_relaxed(&superslab_at(superslab)->lazy_ms);
+    struct run_contents had = {.empty = empty == taken ? n : count_bits(empty), .lazy_ms = lazy_ms};
+    if (unlikely(lazy != 0))
+        had.lazy = count_bits(lazy);
+    if (!admit(c, n, had, 0)) {
+        PROVEN(take_refused, superslab_put_back(superslab, taken, empty));
         return false;
-    superslab_end_lazy(slot / SUPERSLAB_SLOTS, lazy);
+    }
+    superslab_end_lazy(superslab, lazy);
     *zero = (empty | lazy) == 0;
     return true;
 }
 
-size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
+size_t pool_take_spans(struct client *c, unsigned slots, unsigned align, unsigned tag, unsigned further,
+                       uint32_t *taken, bool *zero) {
     unsigned here = node_here();
-    struct superslab_wish wish = {c, slots, align, tag, 0, false, here, here};
+    struct superslab_wish wish = {c, slots, align, tag, .node = here, .from = here};
+    wish.further = c->arena == 0 ? further : 0;
     enum counter stage;
     size_t slot;
     for (;; wish.from = NODE_ANY) {
@@ -142,10 +149,9 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             slot = take_wholly_free(&wish);
             stage = wish.was_cached ? COUNT_stage3_from_cache : COUNT_stage3_new;
         }
-        if (slot != BITSET_NONE && admit_span(c, slot, slots, wish.was_resident, zero))
+        size_t superslab = slot / SUPERSLAB_SLOTS;
+        if (slot != BITSET_NONE && admit_slots(c, superslab, wish.spans * slots, wish.taken, wish.was_resident, zero))
             break;
-        if (slot != BITSET_NONE)
-            PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
         note_node(c, BITSET_NONE, here, true);
         if (!goes_on(&wish))
             return BITSET_NONE;
@@ -161,21 +167,26 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
     else
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%s new SuperSlab (ss=%x from_lru=%u)", log_class(tag).text,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(stage == COUNT_stage3_from_cache));
+    *taken = wish.taken;
     return slot;
+}
+
+size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
+    return pool_take_spans(c, slots, align, tag, 0, &(uint32_t){0}, zero);
 }
 
 enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero) {
     bool resident, cached;
     if (!superslab_take_slot(slot, c, node_here(), &resident, &cached))
         return POOL_TAKEN;
-    if (admit_span(c, slot, 1, resident, zero)) {
+    uint32_t bit = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), 1);
+    if (admit_slots(c, slot / SUPERSLAB_SLOTS, 1, bit, resident ? bit : 0, zero)) {
         count(&c->counters, cached     ? COUNT_stage3_from_cache
                             : resident ? COUNT_stage1_reused_empty
                                        : COUNT_stage2_used_unused);
         count_add(&c->counters, COUNT_cache_popped, cached);
         return POOL_TOOK;
     }
-    superslab_put_back(slot, 1, resident ? 1u << slot % SUPERSLAB_SLOTS : 0);
     return POOL_REFUSED;
 }
 
@@ -192,12 +203,9 @@ size_t pool_grow(unsigned slots) {
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted) {
     uint32_t was_resident;
     bool zero;
-    if (!superslab_extend(slot, slots, wanted, &was_resident))
-        return false;
-    if (admit_span(c, slot + slots, wanted - slots, was_resident, &zero))
-        return true;
-    superslab_put_back(slot + slots, wanted - slots, was_resident);
-    return false;
+    uint32_t more = span_mask((unsigned)(slot % SUPERSLAB_SLOTS) + slots, wanted - slots);
+    return superslab_extend(slot, slots, wanted, &was_resident) &&
+           admit_slots(c, slot / SUPERSLAB_SLOTS, wanted - slots, more, was_resident, &zero);
 }
 
 /* `count` are the EMPTY slots of the SuperSlab, whatever their class was. */
@@ -216,19 +224,41 @@ static void log_give(uintptr_t ss, uint64_t at, unsigned tag, bool resident, uin
     }
 }
 
-void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
-    if (unlikely(superslab_arena(slot / SUPERSLAB_SLOTS) != 0))
-        arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
-    uint64_t after = superslab_give(slot, slots, tag, resident);
-    bool pushed = word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0;
-    store_relaxed(&c->last_given, (uint32_t)slot + 1);
-    count(&c->counters, COUNT_slots_released);
+/* Gives `n` spans of one SuperSlab, `slots` slots in all, the last of which begins at `last`. */
+HAK_INLINE void give(struct client *c, uint32_t spans, unsigned n, unsigned slots, size_t last, unsigned tag,
+                     bool resident) {
+    size_t superslab = last / SUPERSLAB_SLOTS;
+    if (unlikely(superslab_arena(superslab) != 0))
+        arena_lost(superslab_arena(superslab), slots);
+    uint64_t after = superslab_give(superslab, spans, tag, resident);
+    bool pushed = word_is_cached(after) && superslab_arena(superslab) == 0;
+    store_relaxed(&c->last_given, (uint32_t)last + 1);
+    count_add(&c->counters, COUNT_slots_released, n);
     count_add(&c->counters, COUNT_cache_pushed, pushed);
     if (HAK_IS_CHECKED)
-        log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
+        log_give(address_of(superslab), last % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
-    if (c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
-        option(OPT_PURGE) == PURGE_EAGER)
+}
+
+static bool settles(const struct client *c) {
+    return c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
+           option(OPT_PURGE) == PURGE_EAGER;
+}
+
+void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
+    give(c, span_mask((unsigned)(slot % SUPERSLAB_SLOTS), slots), 1, slots, slot, tag, resident);
+    if (settles(c))
+        retain_settle(c);
+}
+
+void pool_give_spans(struct client *c, const uint32_t *first_slots, unsigned n, unsigned slots) {
+    for (unsigned at = 0, end; at < n; at = end) {
+        uint32_t spans = 0;
+        for (end = at; end < n && (first_slots[end] ^ first_slots[at]) < SUPERSLAB_SLOTS; end++)
+            spans |= span_mask(first_slots[end] % SUPERSLAB_SLOTS, slots);
+        give(c, spans, end - at, (end - at) * slots, first_slots[end - 1], 0, true);
+    }
+    if (settles(c))
         retain_settle(c);
 }
 

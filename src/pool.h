@@ -16,9 +16,16 @@
  * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without
  * memory. *zero tells whether all its bytes are known to be zero. */
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero);
+/* The same, and up to `further` more such spans of EMPTY slots of the SuperSlab, which cost hardly more and need not be
+ * aligned. *taken has the bits of all slots. */
+size_t pool_take_spans(struct client *c, unsigned slots, unsigned align, unsigned tag, unsigned further,
+                       uint32_t *taken, bool *zero);
 /* Gives the span back; the slots become EMPTY or, if they were purged and are not `resident`, UNUSED. The records are
  * KIND_FREE again already. */
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident);
+/* The same of `n` spans of as many slots each, which are resident and have no class. Neighbours cost hardly more than
+ * one. */
+void pool_give_spans(struct client *c, const uint32_t *first_slots, unsigned n, unsigned slots);
 /* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted);
 

@@ -14,6 +14,7 @@
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
 #define RING_ROOM 128              /* entries to begin with, at most */
 #define RING_GROWTH 4
+#define RING_MISSES_MAX 6 /* that are counted: then each brings 7 blocks more, if they are there */
 /* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes
  * 190 page faults instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
@@ -44,6 +45,7 @@ void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(siz
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring *ring = h->ring[index];
     unsigned left = ring->blocks - n;
+    ring->misses = 0;
     count(&h->pool.counters, COUNT_ring_spills);
     count_add(&h->pool.counters, COUNT_ring_spilled_blocks, n);
     ring->blocks = 0;
@@ -280,10 +282,19 @@ struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
     return ring != NULL ? ring_adapt(h, ring, true) : NULL;
 }
 
-void ring_ran_empty(struct heap *h, unsigned index) {
-    if (caches_enter(h) && h->ring[index] != NULL && h->ring[index]->blocks == 0)
-        ring_adapt(h, h->ring[index], false);
+unsigned ring_ran_empty(struct heap *h, unsigned index) {
+    unsigned wanted = 0;
+    if (caches_enter(h) && h->ring[index] != NULL && h->ring[index]->blocks == 0) {
+        struct ring *ring = ring_adapt(h, h->ring[index], false);
+        uint32_t pops = (uint32_t)ring_pops(ring);
+        bool again = pops - ring->missed_at <= ring->came_besides; /* nothing was freed since the last miss */
+        ring->misses = (uint8_t)(again ? min_size(ring->misses + 1u, RING_MISSES_MAX) : 1);
+        wanted = (unsigned)min_size(low_bits(ring->misses) / 8, ring->cap / 2u);
+        ring->missed_at = pops;
+        ring->came_besides = (uint8_t)wanted;
+    }
     caches_leave(h);
+    return wanted;
 }
 
 void rings_mark_stale(void) {

@@ -38,16 +38,19 @@ struct ring {
         uint64_t held_and_popped;
         uint16_t blocks; /* held now */
     };
-    uint16_t cap;       /* that it may hold; adapted on slow paths */
-    uint16_t room;      /* entries there are */
-    uint16_t block_kib; /* size of a block, rounded up */
-    uint32_t seen;      /* the lower half of held_and_popped when it was last looked at */
-    uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
-    uint8_t spills;     /* times it ran full since it last ran empty */
-    uint8_t refilled;   /* it ran empty since it last ran full */
-    uint8_t index;      /* in the heap's table */
-    struct ring *next;  /* of the heap's */
-    struct slab *from;  /* mid: where the last refill left blocks; a hint */
+    uint16_t cap;         /* that it may hold; adapted on slow paths */
+    uint16_t room;        /* entries there are */
+    uint16_t block_kib;   /* size of a block, rounded up */
+    uint32_t seen;        /* the lower half of held_and_popped when it was last looked at */
+    uint16_t turn_cap;    /* cap when it last ran full after empty, or empty after full */
+    uint8_t spills;       /* times it ran full since it last ran empty */
+    uint8_t refilled;     /* it ran empty since it last ran full */
+    uint8_t index;        /* in the heap's table */
+    uint8_t misses;       /* large: of malloc, running, between which nothing was freed or spilled */
+    uint8_t came_besides; /* large: blocks that the last miss asked for besides … */
+    uint32_t missed_at;   /* … and what had been popped then, modulo 2^32 */
+    struct ring *next;    /* of the heap's */
+    struct slab *from;    /* mid: where the last refill left blocks; a hint */
     struct ring_entry entry[];
 };
 
@@ -141,8 +144,10 @@ struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
 /* That part of the ring's capacity, at least one block. */
 unsigned ring_part(const struct ring *ring, enum class_tunable percent);
-/* There was no block to be had from the ring, if there is one: adapts its cap. */
-void ring_ran_empty(struct heap *h, unsigned index);
+/* There was no block to be had from the ring, if there is one: adapts its cap. Returns how many blocks it had better
+ * get besides the one that is wanted: with misses in a row, without a free in between, 0, 0, 0, 1, 3, 7, and half its
+ * cap at most. From the second miss on, blocks took the room behind those that grow in place. */
+unsigned ring_ran_empty(struct heap *h, unsigned index);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
 void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);

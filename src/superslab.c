@@ -16,8 +16,6 @@ static uint32_t run_starts(uint32_t free, unsigned n) {
     return free;
 }
 
-static uint32_t span_mask(unsigned start, unsigned slots) { return (uint32_t)(low_bits(slots) << start); }
-
 /* Bits of the sets SET_EMPTY… that a SuperSlab of that arena belongs to, with this word. */
 static uint32_t sets_of(uint32_t arena, uint64_t w) {
     uint32_t active = word_active(w), resident = word_resident(w);
@@ -173,6 +171,18 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
     return empty != 0 ? lowest_bit(empty) : SUPERSLAB_SLOTS;
 }
 
+/* The slots of the spans that are taken besides the first one. */
+static uint32_t choose_further(uint64_t w, uint32_t first, struct superslab_wish *wish) {
+    uint32_t empty = word_resident(w) & ~word_active(w), further = 0;
+    uint32_t starts = (first & ~empty) == 0 ? run_starts(empty & ~first, wish->slots) : 0;
+    for (; wish->spans <= wish->further && starts != 0; wish->spans++) {
+        uint32_t span = span_mask(lowest_bit(starts), wish->slots);
+        further |= span;
+        starts &= ~span;
+    }
+    return further;
+}
+
 /* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever
  * has changed the word meanwhile may have added it to the sets of the old one. */
 static void begin_use(size_t superslab, uint64_t before, uint64_t after, unsigned node) {
@@ -194,16 +204,19 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
         if (start == SUPERSLAB_SLOTS)
             return BITSET_NONE;
         uint32_t mask = span_mask(start, wish->slots);
+        wish->spans = 1;
+        if (wish->further != 0)
+            mask |= choose_further(w, mask, wish);
         uint64_t taken = w | word_of(mask, mask);
         if (PROVEN(take, rmw_cas(&ss->word, &w, taken))) { /* pairs with the give that made the slots free: records */
+            wish->taken = mask;
             wish->was_resident = word_resident(w) & mask;
             wish->was_cached = word_is_cached(w);
             if (whole)
                 begin_use(superslab, w, taken, wish->node);
-            size_t slot = superslab * SUPERSLAB_SLOTS + start;
             if (likely(superslab_is_for(wish->client, superslab))) /* it cannot change while we have a slot of it */
-                return slot;
-            superslab_put_back(slot, wish->slots, wish->was_resident); /* found by an old hint: another's by now */
+                return superslab * SUPERSLAB_SLOTS + start;
+            superslab_put_back(superslab, mask, wish->was_resident); /* found by an old hint: another's by now */
             return BITSET_NONE;
         }
         count(&wish->client->counters, COUNT_pool_retries);
@@ -273,23 +286,19 @@ bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *wa
 
 /* ---- giving a span ---- */
 
-void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident) {
-    uint32_t mask = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), slots);
-    uint64_t gone = word_of(mask, mask & ~was_resident);
-    uint64_t before = rmw_and(&superslab_at(slot / SUPERSLAB_SLOTS)->word, ~gone);
-    superslab_changed(slot / SUPERSLAB_SLOTS, before, before & ~gone);
+void superslab_put_back(size_t superslab, uint32_t taken, uint32_t was_resident) {
+    uint64_t gone = word_of(taken, taken & ~was_resident);
+    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
+    superslab_changed(superslab, before, before & ~gone);
 }
 
-uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept) {
-    size_t superslab = slot / SUPERSLAB_SLOTS;
-    unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
+uint64_t superslab_give(size_t superslab, uint32_t slots, unsigned tag, bool kept) {
     struct superslab *ss = superslab_at(superslab);
-    for (unsigned i = 0; tag != 0 && i < slots; i++)
-        store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
+    for (uint32_t left = tag != 0 ? slots : 0; left != 0; left &= left - 1)
+        store_relaxed(&ss->last_class[lowest_bit(left)], (uint8_t)tag);
     store_relaxed(&ss->changed_ms, account_clock_ms());
-    uint32_t span = span_mask(start, slots);
-    superslab_forget_changed(superslab, span);
-    uint64_t mask = word_of(span, kept ? 0 : span);
+    superslab_forget_changed(superslab, slots);
+    uint64_t mask = word_of(slots, kept ? 0 : slots);
     uint64_t before =
         PROVEN(give, rmw_and(&ss->word, ~mask)); /* pairs with superslab_take: the next taker sees our records */
     HAK_ASSERT((before & mask) == mask);
@@ -327,7 +336,7 @@ bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *res
         begin_use(superslab, w, w | word_of(mask, mask), node);
     if (likely(superslab_is_for(c, superslab))) /* it cannot change while we have a slot of it */
         return true;
-    superslab_put_back(slot, 1, *resident ? mask : 0);
+    superslab_put_back(superslab, mask, *resident ? mask : 0);
     return false;
 }
 

@@ -28,6 +28,7 @@
 HAK_INLINE uint32_t word_active(uint64_t w) { return (uint32_t)w; }
 HAK_INLINE uint32_t word_resident(uint64_t w) { return (uint32_t)(w >> 32); }
 HAK_INLINE uint64_t word_of(uint32_t active, uint32_t resident) { return active | (uint64_t)resident << 32; }
+HAK_INLINE uint32_t span_mask(unsigned start, unsigned slots) { return (uint32_t)(low_bits(slots) << start); }
 /* Wholly empty, and resident. */
 HAK_INLINE bool word_is_cached(uint64_t w) { return word_active(w) == 0 && word_resident(w) != 0; }
 
@@ -106,7 +107,10 @@ HAK_INLINE void superslab_check_hint(unsigned set, size_t superslab) {
 struct superslab_wish {
     struct client *client;
     unsigned slots, align, tag; /* see pool_take */
-    uint32_t was_resident;      /* out: those slots of the span that were EMPTY */
+    unsigned further;           /* spans to take besides, all of EMPTY slots, as far as there are any */
+    unsigned spans;             /* out: how many were taken … */
+    uint32_t taken;             /* … the slots of all of them … */
+    uint32_t was_resident;      /* … and those that were EMPTY */
     bool was_cached;            /* out: its SuperSlab was wholly free, and resident */
     unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
 };
@@ -129,10 +133,11 @@ HAK_INLINE bool superslab_may_take_slot(size_t slot) {
 /* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were
  * EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
-/* Undoes one of these: nobody has touched the span. */
-void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident);
-/* Gives a span, whose slots become EMPTY if `kept`, else UNUSED. Returns the word afterwards. */
-uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
+/* Undoes one of these: nobody has touched the slots that were taken. */
+void superslab_put_back(size_t superslab, uint32_t taken, uint32_t was_resident);
+/* Gives these slots of one SuperSlab, whole spans. They become EMPTY if `kept`, else UNUSED. Returns the word
+ * afterwards. */
+uint64_t superslab_give(size_t superslab, uint32_t slots, unsigned tag, bool kept);
 
 /* Makes slots LAZY that are ACTIVE and the caller's: they are as soon as the caller gives them as UNUSED. */
 void superslab_begin_lazy(size_t superslab, uint32_t slots);

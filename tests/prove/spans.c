@@ -62,6 +62,29 @@ void prove_runs(void) {
     PROVE((run_starts(free, n) >> at & 1) == is);
 }
 
+/* Every word, every first span, and up to three further ones: choose_further gives as many whole spans of EMPTY slots,
+ * none of them of the first, as are wished for; fewer only if there is no place for one more. */
+void prove_further(void) {
+    /* --unwind 7 --unwindset bits_of.0:33 */
+    struct superslab_wish wish = any_wish();
+    uint64_t w = nondet_u64();
+    unsigned start = nondet_unsigned(), other = nondet_unsigned(), spans = 0;
+    wish.further = nondet_unsigned();
+    GIVEN(wish.further <= 3 && start <= SUPERSLAB_SLOTS - wish.slots && other <= SUPERSLAB_SLOTS - wish.slots);
+    uint32_t first = bits_of(start, wish.slots), one_more = bits_of(other, wish.slots);
+    uint32_t empty = word_resident(w) & ~word_active(w), further;
+    wish.spans = 1;
+    further = choose_further(w, first, &wish);
+    PROVE((further & ~empty) == 0 && (further & first) == 0);
+    for (uint32_t left = further; left != 0; spans++) {
+        uint32_t span = bits_of(lowest_bit(left), wish.slots);
+        PROVE((span & ~left) == 0 && spans < wish.further);
+        left &= ~span;
+    }
+    PROVE(wish.spans == spans + 1);
+    PROVE(spans == wish.further || (first & ~empty) != 0 || (one_more & (~empty | first | further)) != 0);
+}
+
 /* Every word and every wish for 1 to 32 slots at an alignment: choose_start gives a place where the slots are free,
  * and aligned; none only if there is none. It prefers slots that are resident. */
 void prove_choice(void) {
@@ -84,13 +107,16 @@ void prove_choice(void) {
     PROVE(is_empty || !other_fits || (resident & other_mask) != other_mask);
 }
 
-/* Every word, every wish, and up to two changes by other threads meanwhile: superslab_take makes the slots that it
- * returns ACTIVE and resident, which nobody had, and no others, in one step; it says which were resident, and does
- * so only in a SuperSlab that is in use, or wholly free, as it was asked. Otherwise it has changed nothing. */
+/* Every word, every wish, two further spans at most, and up to two changes by other threads meanwhile: superslab_take
+ * makes the slots that it returns ACTIVE and resident, which nobody had, and no others, in one step; it says which
+ * were resident, and does so only in a SuperSlab that is in use, or wholly free, as it was asked. Where there are
+ * further spans all slots were EMPTY. Otherwise it has changed nothing. */
 void prove_take(void) {
     /* --unwind 7 --unwindset bits_of.0:33,superslab_changed.1:10 */
     any_superslab();
     struct superslab_wish wish = any_wish();
+    wish.further = nondet_unsigned();
+    GIVEN(wish.further <= 2);
     bool whole = nondet_bool();
     others_may_write = 2;
     size_t slot = superslab_take(AT, whole, &wish);
@@ -98,11 +124,13 @@ void prove_take(void) {
     if (slot == BITSET_NONE)
         return;
     PROVE(slot / SUPERSLAB_SLOTS == AT);
-    uint32_t mask = bits_of((unsigned)(slot % SUPERSLAB_SLOTS), wish.slots);
-    PROVE((word_active(step.before) & mask) == 0);
-    PROVE(step.after == (step.before | word_of(mask, mask)));
+    uint32_t mask = bits_of((unsigned)(slot % SUPERSLAB_SLOTS), wish.slots), taken = wish.taken;
+    PROVE((taken & mask) == mask);
+    PROVE((word_active(step.before) & taken) == 0);
+    PROVE(taken == mask || (word_resident(step.before) & taken) == taken);
+    PROVE(step.after == (step.before | word_of(taken, taken)));
     PROVE((word_active(step.before) == 0) == whole);
-    PROVE(wish.was_resident == (word_resident(step.before) & mask));
+    PROVE(wish.was_resident == (word_resident(step.before) & taken));
     PROVE(wish.was_cached == word_is_cached(step.before));
 }
 
@@ -135,18 +163,17 @@ void prove_give(void) {
     GIVEN(start < SUPERSLAB_SLOTS && slots >= 1 && slots <= SUPERSLAB_SLOTS - start);
     uint32_t mask = bits_of(start, slots);
     uint64_t had = ss->word;
-    size_t slot = AT * SUPERSLAB_SLOTS + start;
     if (nondet_bool()) {
         bool kept = nondet_bool();
         ss->word |= word_of(mask, mask);
-        uint64_t before = ss->word, now = superslab_give(slot, slots, nondet_unsigned() % 82, kept);
+        uint64_t before = ss->word, now = superslab_give(AT, mask, nondet_unsigned() % 82, kept);
         PROVE(step.count == 1 && now == ss->word && now == step.after);
         PROVE(word_active(now) == (word_active(before) & ~mask));
         PROVE(word_resident(now) == (kept ? word_resident(before) : word_resident(before) & ~mask));
     } else {
         GIVEN((word_active(had) & mask) == 0);
         ss->word |= word_of(mask, mask);
-        superslab_put_back(slot, slots, word_resident(had) & mask);
+        superslab_put_back(AT, mask, word_resident(had) & mask);
         PROVE(step.count == 1 && ss->word == had);
     }
 }

@@ -156,6 +156,40 @@ TEST_F(Ledger, KeepsTheTimesOfHeapsThatServedAnArena) {
     hak_option_set("ACE", "0");
 }
 
+/* Many large blocks, which no ring can hold together, are allocated one after the other, and freed: of each 64 half are
+ * misses at most, as a miss brings further blocks from EMPTY slots. None overlaps another. A first and a second miss
+ * bring one block each, so that what is behind a lone block stays free for it to grow. */
+TEST_F(Ledger, MissesOfLargeBlocksBringMoreWhenTheyFollowEachOther) {
+    constexpr size_t kBlocks = 64, kBytes = 200 * kKiB, kSlots = 256 * kKiB;
+    ASSERT_EQ(hak_option_set("RETAIN_BYTES", "128m"), 0); /* all that is freed stays EMPTY */
+    std::thread([&] {                                     /* has no rings yet */
+                      std::vector<size_t *> blocks(kBlocks);
+                      long misses = 0, spans = 0;
+                      for (int round = 0; round < 4; round++) {
+                          misses = figure_of("rings", kSlots, "misses");
+                          spans = counter("large_spans");
+                          for (size_t i = 0; i < kBlocks; i++) {
+                              blocks[i] = static_cast<size_t *>(hak_malloc(kBytes));
+                              ASSERT_NE(blocks[i], nullptr);
+                              blocks[i][0] = blocks[i][kBytes / sizeof(size_t) - 1] = i;
+                              if (i < 2) {
+                                  EXPECT_EQ(counter("large_spans") - spans,
+                                            figure_of("rings", kSlots, "misses") - misses);
+                              }
+                          }
+                          misses = figure_of("rings", kSlots, "misses") - misses;
+                          for (size_t i = 0; i < kBlocks; i++) {
+                              EXPECT_EQ(blocks[i][0], i);
+                              EXPECT_EQ(blocks[i][kBytes / sizeof(size_t) - 1], i);
+                              hak_free(blocks[i]);
+                          }
+                      }
+                      EXPECT_LE(misses, static_cast<long>(kBlocks / 2));
+    })
+        .join();
+    ASSERT_EQ(hak_option_set("RETAIN_BYTES", "1m"), 0);
+}
+
 TEST_F(Ledger, TimesMissesIfAsked) {
     churn(704, 500, 5000, 1);
     EXPECT_EQ(figure_of("tiny_classes", 704, "miss_ns"), 0);
