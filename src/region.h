@@ -155,19 +155,21 @@ enum { PACK_PIECES = 64, PIECE_BYTES = SLOT_BYTES / PACK_PIECES };
 
 /* ---- SuperSlabs ---- */
 
+/* Those that small programs need least come first: see upper_row in region.c. */
 enum {
-    SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
-    SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
+    SET_INBOX,                       /* + tiny class: has a slab with a well-filled inbox */
+    SET_OFFER = TINY_CLASSES,        /* + class: has a slab of that class on offer */
+    SET_EMPTY = SET_OFFER + CLASSES, /* in use, with an EMPTY slot */
+    SET_ROOM_1,                      /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED,                          /* no slot ACTIVE, some resident */
-    SET_CLEAN,                           /* no slot ACTIVE, none resident */
-    SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot; it is in none of the sets above */
-    SET_INBOX,                           /* + tiny class: has a slab with a well-filled inbox */
-    SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
-    SET_CHANGED,                         /* has a slab that changed, likewise */
-    SET_SECURE,                          /* + order: secure mode's, has a span of 2^order slots that is free */
+    SET_CACHED,      /* no slot ACTIVE, some resident */
+    SET_CLEAN,       /* no slot ACTIVE, none resident */
+    SET_ARENA_EMPTY, /* an arena's, with an EMPTY slot; it is in none of the four above */
+    SET_LAZY,        /* has a LAZY slot, whoever's it is */
+    SET_CHANGED,     /* has a slab that changed, likewise */
+    SET_SECURE,      /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
-    SETS = 136, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
+    SETS = 136,
 };
 _Static_assert(SET_SECURE + SECURE_ORDERS <= SETS, "room for all sets");
 
@@ -287,8 +289,8 @@ bool region_init(void);
 /* At the start: reserves the region, since malloc does not ask for all that this takes. */
 void region_start(void);
 
-/* Before the first search of the sets: writes the two pages that it reads. Every program with a block writes them, and
- * a page that is read first costs a page fault more. */
+/* Before the first search of the sets: writes the page that it reads. Every program with a block writes it, and a page
+ * that is read first costs a page fault more. */
 void region_touch(void);
 
 /* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */

@@ -476,7 +476,7 @@ void superslab_offer(size_t slot, unsigned class_id) {
     if (unlikely(arena != 0))
         store_seq(&arena_numbered(arena)->offered[class_id], true); /* pairs with space_take_offer */
     else
-        add_to(class_id, slot / SUPERSLAB_SLOTS);
+        add_to(SET_OFFER + class_id, slot / SUPERSLAB_SLOTS);
 }
 
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer) {
@@ -503,7 +503,7 @@ HAK_READS_WHOLE_WORDS static unsigned guess_offer(struct superslab *ss, unsigned
 }
 
 size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) {
-    size_t set = set_of_node(class_id, node);
+    size_t set = set_of_node(SET_OFFER + class_id, node);
     for (size_t at = 0;; at++) {
         at = bitset_find(&hak_region.sets, set, at);
         if (at == BITSET_NONE)
@@ -520,7 +520,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
             bitset_remove(&hak_region.sets, set, at);
             slot = is_ours ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
             if (slot != SUPERSLAB_SLOTS || !is_near) /* to the set of its own node, which may be this one by now */
-                add_to(class_id, at);
+                add_to(SET_OFFER + class_id, at);
             if (slot == SUPERSLAB_SLOTS)
                 continue;
         }
@@ -530,7 +530,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
 
 /* Finds an offer of the process. A SuperSlab in the set may be an arena's by now, and then has the arena's offers. */
 static size_t offer_from(unsigned class_id, unsigned node, size_t slot) {
-    for (size_t at; (at = superslab_find(class_id, node, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
+    for (size_t at; (at = superslab_find(SET_OFFER + class_id, node, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
          slot = (at + 1) * SUPERSLAB_SLOTS)
         for (slot = max_size(slot, at * SUPERSLAB_SLOTS); slot < (at + 1) * SUPERSLAB_SLOTS; slot++)
             if (load_relaxed(&superslab_at(at)->offer[slot % SUPERSLAB_SLOTS]) == offer_tag(0, class_id))

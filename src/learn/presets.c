@@ -19,7 +19,7 @@ static const enum option preset_options[] = {[WORD_PURGE] = OPT_PURGE,
                                              [WORD_DECAY_MS] = OPT_DECAY_MS};
 
 /* What presets have changed, less the default: 0 at first; a value below the default wraps. The applying thread's. */
-static HAK_APART uint64_t given[PRESET_WORDS];
+static uint64_t given[PRESET_WORDS];
 
 static uint64_t given_value(enum preset_word word) { return option_table[preset_options[word]].initial + given[word]; }
 

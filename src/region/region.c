@@ -50,9 +50,9 @@ struct layout {
 static struct layout layout_for(unsigned log2_superslabs, bool window) {
     struct layout l = {.superslabs = (size_t)1 << log2_superslabs};
     l.levels = bitset_shape(l.superslabs, l.set_rows);
-    if (l.levels > 1)
-        l.upper_bytes = round_up(l.set_rows[1] * REGION_UPPER_ROW_BYTES + REGION_LEVEL_BYTES, HAK_PAGE_MAX);
-    l.upper_bytes += REGION_LEVEL_BYTES;
+    size_t upper_bytes = l.levels > 1 ? l.set_rows[1] * REGION_UPPER_ROW_BYTES + REGION_LEVEL_BYTES : 0;
+    l.upper_bytes =
+        round_up(upper_bytes + REGION_LEVEL_BYTES + sizeof(struct superslab), HAK_PAGE_MAX) - sizeof(struct superslab);
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
     l.packs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct pack);
@@ -74,7 +74,10 @@ static size_t tables_bytes(const struct layout *l) {
 
 /* The first row of levels 1 and 2, in a table that begins at `at`. Level 3 and the first row of level 0 lie behind it,
  * and the others below it: so as the heap grows both they and level 0 get memory as they are needed, in one mapping.
- * What the first SuperSlabs need is in two pages, before and from the beginning of level 0. */
+ * The record of SuperSlab 0 is the page's last. So small programs need one page of it all: in the page before are, of
+ * level 1, the sets of inboxes and of offers of small blocks. */
+_Static_assert((BITSET_LEVELS * SETS - SET_OFFER - CLASS_256) * sizeof(uint64_t) + sizeof(struct superslab) <= 4096,
+               "one page");
 static char *upper_row(const struct layout *l, char *at) {
     return l->levels > 1 ? at + l->upper_bytes - 2 * REGION_LEVEL_BYTES - REGION_UPPER_ROW_BYTES : at;
 }
@@ -284,7 +287,6 @@ bool region_init(void) {
 
 void region_touch(void) {
     const struct bitset_family *f = &hak_region.sets;
-    rmw_or(bitset_word(f, 0, 0, 0), 0);
     rmw_or(bitset_word(f, 0, f->levels - 1, 0), 0);
 }
 

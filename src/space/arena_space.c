@@ -163,7 +163,8 @@ static bool may_have(const struct client *c, unsigned set) {
 }
 
 bool space_may_offer_choosily(const struct client *c, unsigned class_id) {
-    return c->arena != 0 ? load_relaxed(&arena_numbered(c->arena)->offered[class_id]) : may_have(c, class_id);
+    return c->arena != 0 ? load_relaxed(&arena_numbered(c->arena)->offered[class_id])
+                         : may_have(c, SET_OFFER + class_id);
 }
 
 bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id) {

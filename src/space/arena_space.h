@@ -36,7 +36,8 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id);
 bool space_may_offer_choosily(const struct client *c, unsigned class_id);
 bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id);
 HAK_INLINE bool space_may_offer(const struct client *c, unsigned class_id) {
-    return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, class_id) : space_may_offer_choosily(c, class_id);
+    return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, SET_OFFER + class_id)
+                                 : space_may_offer_choosily(c, class_id);
 }
 HAK_INLINE bool space_may_offer_inbox(const struct client *c, unsigned class_id) {
     return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, SET_INBOX + class_id)

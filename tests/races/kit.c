@@ -284,7 +284,7 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(inbox >> 16 < slab_out(s)); /* otherwise nobody would look into it */
     race_expect(s->tiny.floor == 0 || inbox >> 16 < s->tiny.countdown || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->tiny.floor != 0 || superslab_is_offered(slot_of(s), KIT_CLASS));
-    race_expect(s->tiny.floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
+    race_expect(s->tiny.floor != 0 || bitset_find(&hak_region.sets, SET_OFFER + KIT_CLASS, 0) != BITSET_NONE);
 }
 
 /* Is the SuperSlab in that set of its own node? */

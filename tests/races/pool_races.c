@@ -120,7 +120,7 @@ static void node_offer_setup(void) {
     race_expect(superslab_take_offer_in(superslab_at(0), offer_tag(0, KIT_CLASS)) == slot);
     superslab_give(slot, 1, 0, false);
     take_and_give(1, true, false);
-    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(SET_OFFER + KIT_CLASS, 0), 0));
 }
 static void node_offer_0(void) {
     take_and_give(0, true, true);
@@ -128,7 +128,7 @@ static void node_offer_0(void) {
 }
 static void node_offer_1(void) { found = superslab_take_offer(&client[1], KIT_CLASS, 0); }
 static void node_offer_check(void) {
-    race_expect(found == taken || bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+    race_expect(found == taken || bitset_has(&hak_region.sets, set_of_node(SET_OFFER + KIT_CLASS, 0), 0));
     race_saw(found == taken);
 }
 const struct race node_offer_race = {"node_offer",

@@ -330,6 +330,8 @@ unsigned inside_lowest_stretches(void) {
     region_init();
     for (unsigned word = 0; word <= hak_region.sets.levels * SETS; word++) {
         uintptr_t at = (uintptr_t)superslab_at(0);
+        if (word != 0 && (word - 1) % SETS < SET_OFFER + CLASS_256)
+            continue;
         if (word != 0)
             at = (uintptr_t)bitset_word(&hak_region.sets, (word - 1) % SETS, (word - 1) / SETS, 0);
         unsigned i = 0;

@@ -213,7 +213,8 @@ size_t inside_pool_empty_told(void); /* account.h: EMPTY slots by the totals, to
 const char *inside_pool_disagrees(void);
 uint32_t inside_pool_clock_ms(void); /* as of the last settling */
 char *inside_slot_address(size_t slot);
-/* Stretches of 4 KiB that have the lowest words of all sets, at each level, and the record of the first SuperSlab. */
+/* Stretches of 4 KiB that have the lowest words of the sets that small programs need, at each level, and the record of
+ * the first SuperSlab. */
 unsigned inside_lowest_stretches(void);
 
 /* os.h, links.h */
