@@ -78,7 +78,7 @@ const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, 
  * of node 1 follows an old hint, and a third thread finds that hints are wrong ---- */
 
 static void take_and_give(unsigned node, bool whole, bool kept) {
-    struct superslab_wish wish = {&client[node], 1, 1, 0, 0, false, node, node};
+    struct superslab_wish wish = {.client = &client[node], .slots = 1, .align = 1, .node = node, .from = node};
     size_t slot = superslab_take(0, whole, &wish);
     if (whole)
         taken = slot;
@@ -114,7 +114,7 @@ static void node_offer_setup(void) {
     kit_nodes = 2;
     kit_setup();
     race_expect(region_take_superslabs(1) == 0);
-    struct superslab_wish wish = {&client[0], 1, 1, 0, 0, false, 0, 0};
+    struct superslab_wish wish = {.client = &client[0], .slots = 1, .align = 1};
     size_t slot = superslab_take(0, true, &wish);
     superslab_offer(slot, KIT_CLASS);
     race_expect(superslab_take_offer_in(superslab_at(0), offer_tag(0, KIT_CLASS)) == slot);
