@@ -197,7 +197,8 @@ def describe(address):
     slab = f"slab    {kind}, slot {slot.number} at {slot.start:#x}"
     if kind in ("large", "huge", "secure large", "guard page"):
         state = "unknown" if kind == "guard page" else STATES[slot.state()]
-        return [f"block   {slot.get('bytes')} bytes, the only one of its span", f"state   {state}", slab, *slot.arena()]
+        single = f"block   {slot.get('single.bytes')} bytes, the only one of its span"
+        return [single, f"state   {state}", slab, *slot.arena()]
     block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("mid.start")
     index = (address - start) // block_bytes
     block = start + index * block_bytes
