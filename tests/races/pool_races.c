@@ -83,7 +83,7 @@ static void take_and_give(unsigned node, bool whole, bool kept) {
     if (whole)
         taken = slot;
     if (slot != BITSET_NONE && !(whole && kept))
-        superslab_give(slot, 1, 0, kept);
+        superslab_give(0, span_mask((unsigned)slot, 1), 0, kept);
 }
 static void nodes_setup(void) {
     kit_nodes = 2;
@@ -118,7 +118,7 @@ static void node_offer_setup(void) {
     size_t slot = superslab_take(0, true, &wish);
     superslab_offer(slot, KIT_CLASS);
     race_expect(superslab_take_offer_in(superslab_at(0), offer_tag(0, KIT_CLASS)) == slot);
-    superslab_give(slot, 1, 0, false);
+    superslab_give(0, span_mask((unsigned)slot, 1), 0, false);
     take_and_give(1, true, false);
     race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(SET_OFFER + KIT_CLASS, 0), 0));
 }
