@@ -92,7 +92,7 @@ void slab_make_current(struct heap *h, struct slab *s);
 /* Brings the slab's blocks into the cache in address order, if enough of them are listed. A list may jump about in the
  * slab, and whoever follows it waits for each block to learn where the next is. */
 void slab_prefetch(const struct slab *s, unsigned listed);
-/* Checks after so many frees whether the current slab is empty. */
+/* Sets how many frees later the current slab is checked for being empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->tiny.check_after = s->tiny.countdown = (uint32_t)max_size(frees, 1);
     store_relaxed(&h->deferred[slab_class(s)], 0);

@@ -82,7 +82,7 @@ bool region_commit_packs(size_t slots) {
     (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
 enum { CUT_WAIT_MS = 1, CUT_WAITS = 3000 };
 
-/* A table has a row for each SuperSlab, and `at_least` so many. */
+/* A table has a row for each SuperSlab, but never fewer than `at_least`. */
 struct table {
     char *begin;
     size_t each, at_least; /* bytes of a row; rows that were mapped at the start */
@@ -193,7 +193,7 @@ static bool cut_reserved(size_t bytes, bool again) {
 void region_cut(size_t bytes) { cut_reserved(bytes, true); }
 bool region_cut_blindly(void) { return cut_reserved(CUT_BLINDLY_BYTES, false); }
 
-/* After a cut: reserves addresses for the tables of so many SuperSlabs. */
+/* After a cut: reserves addresses for the tables of this number of SuperSlabs. */
 HAK_COLD static bool reserve_tables(size_t superslabs) {
     if (!begin_cut())
         return false;

@@ -62,7 +62,7 @@ TEST(Hinted, OperatorsGoToTheirLanes) {
 TEST(Hinted, AThreadLeavesNothingInTheColdLane) {
     constexpr size_t kBytes = 20000, kBlocks = 24;
     if (in_secure_mode())
-        GTEST_SKIP() << "which has no lanes";
+        GTEST_SKIP() << "secure mode has no lanes";
     auto page = static_cast<uintptr_t>(getpagesize());
     std::vector<char *> blocks;
     std::thread([&] {
@@ -85,7 +85,7 @@ TEST(Hinted, AThreadLeavesNothingInTheColdLane) {
 TEST(Hinted, TrimReachesTheColdLane) {
     constexpr size_t kBytes = 1000, kBlocks = 4096, kKeepEvery = 128;
     if (in_secure_mode())
-        GTEST_SKIP() << "which has no lanes";
+        GTEST_SKIP() << "secure mode has no lanes";
     auto page = static_cast<uintptr_t>(getpagesize());
     std::map<uintptr_t, bool> pages; /* is it free? */
     std::vector<void *> kept;

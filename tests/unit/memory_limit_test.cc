@@ -91,7 +91,7 @@ class Scattered {
     std::vector<void *> blocks_;
 };
 
-/* They lie in slabs that are full but for them, of which another size is no use. */
+/* The free blocks lie in slabs that are otherwise full, so blocks of another size cannot use their memory. */
 TEST(HardLimit, SingleFreeBlocksAreHadAgain) {
     Setting hard("HARD_LIMIT", counted_at_rest() + 4 * kMiB);
     std::vector<void *> blocks;
