@@ -117,27 +117,30 @@ static void swing_fast(size_t lazy, size_t unused) {
     store_relaxed(&f->slots, slots + more);
 }
 
-/* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak, nor does what
- * stays EMPTY beside a purger and does not fit. */
+/* LAZY slots do not come on top of the heap's peak. */
+static void bound_lazy(struct client *c) {
+    size_t resident = account_resident_slots(), lazy = account_lazy_slots();
+    size_t peak = max_size(resident, load_relaxed(&retain_state.peak_slots));
+    peak += peak / SLACK_SHARE;
+    if (lazy != 0 && resident + lazy > peak)
+        purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
+}
+
+/* Slots without memory were taken since the last settling. Nor does what stays EMPTY beside a purger and does not fit
+ * come on top of the peak. */
 static void judge_growth(struct client *c, uint32_t now) {
-    size_t fresh = c->since.unused_taken - c->since.lazy_taken, lazy = account_lazy_slots();
+    size_t fresh = c->since.unused_taken - c->since.lazy_taken, empty = account_empty_slots();
     size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
-    size_t grown = resident > peak ? resident - peak : 0, empty = account_empty_slots();
+    size_t grown = resident > peak ? resident - peak : 0;
     if (grown != 0)
         store_relaxed(&retain_state.peak_slots, resident);
     size_t stays = max_size(min_slots(), empty - min_size(empty, grown));
-    if (grown != 0 && empty > stays && presence_has_purger() && option(OPT_PURGE) != PURGE_NEVER) {
-        resident -= purge_empty(c, max_size(stays, 1), false);
-        empty = account_empty_slots();
-    }
+    if (grown != 0 && empty > stays && presence_has_purger() && option(OPT_PURGE) != PURGE_NEVER)
+        purge_empty(c, max_size(stays, 1), false);
     size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
     note_taken(c, PURGED_SLOTS, back, now);
     swing_fast(c->since.soon_taken, retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0);
-    if (empty < load_relaxed(&retain_state.fast.least))
-        store_relaxed(&retain_state.fast.least, empty);
-    peak += grown + peak / SLACK_SHARE;
-    if (lazy != 0 && resident + lazy > peak)
-        purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
+    bound_lazy(c);
     c->since.unused_taken = 0;
     c->since.lazy_taken = 0;
     c->since.soon_taken = 0;
@@ -245,6 +248,7 @@ static void judge_second(struct client *c, uint32_t now, size_t bound) {
     unwanted = min_size(unwanted, empty);
     if (unwanted > bound && !purge_was_refused(now))
         purge_over(c, empty - (unwanted - bound));
+    bound_lazy(c);
     decay(c, now);
 }
 
@@ -262,8 +266,11 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(option(OPT_ACE) != ACE_OFF))
         hook_settled();
+    if (empty < load_relaxed(&retain_state.fast.least))
+        store_relaxed(&retain_state.fast.least, empty);
     request_look(c, 0, now);
-    judge_growth(c, now);
+    if (c->since.unused_taken != 0)
+        judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
