@@ -161,8 +161,6 @@ bool presence_has_purger(void) {
     return page != NULL && load_relaxed(&page->purger) > PURGER_LEAVES;
 }
 
-bool presence_minds_sleepers(void) { return presence_has_purger(); }
-
 bool presence_thread_made(void) {
     notice_fork();
     make_fork_page(); /* first, as above */

@@ -74,10 +74,8 @@ void presence_thread_ends(void);
 /* Is there a purger to leave the purging to? If it is parked it wakes up. It may be one that stays with the last thread
  * for a while. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
-/* The same without waking it, whatever the options say. */
+/* The same without waking it, whatever the options say: is there one that takes back what sleeping threads hold? */
 bool presence_has_purger(void);
-/* Is there a purger that takes back what sleeping threads hold? */
-bool presence_minds_sleepers(void);
 /* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
  * is wanted. */
 bool presence_thread_made(void);

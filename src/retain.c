@@ -146,8 +146,8 @@ static void judge_growth(struct client *c, uint32_t now) {
     c->since.soon_taken = 0;
 }
 
-/* The program rests: LAZY memory goes back, and what was wanted back will not be. */
-static void expect_quiet(struct client *c) {
+/* LAZY memory goes back, and what was wanted back will not be. */
+void retain_rests(struct client *c) {
     hook_rests();
     if (option(OPT_PURGE) == PURGE_LAZY)
         return;
@@ -303,8 +303,8 @@ void retain_settle(struct client *c) {
     }
 }
 
-static void give_back_what_swings(struct client *c) {
-    expect_quiet(c);
+void retain_hand_over(struct client *c) {
+    retain_rests(c);
     retain_settle(c);
     if (account_empty_slots() > bound_slots())
         purge_over(c, kept_slots(bound_slots()));
@@ -312,19 +312,15 @@ static void give_back_what_swings(struct client *c) {
 
 void retain_look(struct client *c) {
     if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= option(OPT_DECAY_MS))
-        give_back_what_swings(c);
+        retain_hand_over(c);
 }
 
 void retain_thread_ended(struct client *c) {
     if (presence_clients() == 1 && !option(OPT_PURGER))
-        give_back_what_swings(c);
+        retain_hand_over(c);
 }
 
 /* ---- the purger's side ---- */
-
-void retain_hand_over(struct client *c) { give_back_what_swings(c); }
-
-void retain_rests(struct client *c) { expect_quiet(c); }
 
 bool retain_tick(struct client *c, bool scarce, bool *idle) {
     uint32_t now = os_now_ms();

@@ -434,7 +434,7 @@ struct slab *slab_take_usable(struct heap *h, unsigned c) {
 
 bool slab_may_borrow(const struct heap *h) {
     return heap_remote_frees(h) - h->bulk_from >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 &&
-           !presence_is_alone() && presence_minds_sleepers();
+           !presence_is_alone() && presence_has_purger();
 }
 
 void slab_lend(struct heap *h, struct slab *s) {

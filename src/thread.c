@@ -36,7 +36,7 @@ void thread_empty_resting(void) {
 /* What heaps that rest hold back is bounded like EMPTY slots, and it is the purger that takes it back. A heap's first
  * threads may be all that the program makes. */
 static bool begin_rest(struct heap *h) {
-    return load_relaxed(&h->pool.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_minds_sleepers() &&
+    return load_relaxed(&h->pool.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
            !sample_on(h) && !option(OPT_SECURE) && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
 }
 

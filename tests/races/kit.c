@@ -174,8 +174,8 @@ void __wrap_retain_settle(struct client *c) {
 }
 
 bool kit_lends;
-bool __wrap_presence_minds_sleepers(void);
-bool __wrap_presence_minds_sleepers(void) { return kit_lends; }
+bool __wrap_presence_has_purger(void);
+bool __wrap_presence_has_purger(void) { return kit_lends; }
 
 unsigned kit_nodes = 1;
 unsigned __wrap_nodes_count(void);
