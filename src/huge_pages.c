@@ -49,11 +49,14 @@ static bool touches_whole(enum contents contents) {
            (contents == CONTENTS_RUN && touches == TOUCHES_UNKNOWN);
 }
 
-/* Touches new memory that is about to be used. */
+/* Touches new memory that is about to be used. 0: nobody knows how long that took, as the thread was switched out
+ * meanwhile. On a busy machine two huge pages of three are. */
 static uint64_t touch_ns(char *at, size_t bytes) {
+    os_watch_switches();
     uint64_t began = os_now_ns();
     touch_pages(at, bytes);
-    return os_now_ns() - began;
+    uint64_t ns = max_size(os_now_ns() - began, 1);
+    return os_was_switched() ? 0 : ns;
 }
 
 /* Whether the first touch can be timed: not where the slot may be inaccessible yet. A huge block whose first SuperSlab
@@ -71,7 +74,9 @@ static bool huge_pages_pay(enum contents contents, bool timed) {
 }
 
 static void time_small_pages(size_t slot) {
-    page_cost_note_small(touch_ns(slot_address(slot), SLOT_BYTES) * SUPERSLAB_SLOTS);
+    uint64_t ns = touch_ns(slot_address(slot), SLOT_BYTES);
+    if (ns != 0)
+        page_cost_note_small(ns * SUPERSLAB_SLOTS);
 }
 
 /* The first touch brings the huge page. If there is none, the last pages take as long as small ones. */
@@ -80,8 +85,10 @@ static void time_huge_page(size_t slot) {
     size_t superslab = slot / SUPERSLAB_SLOTS, page = os_page_bytes();
     char *end = slot_address((superslab + 1) * SUPERSLAB_SLOTS);
     uint64_t ns = touch_ns(slot_address(slot), page), small_ns = page_cost_seen().small_ns;
-    bool given = touch_ns(end - LAST * page, LAST * page) < small_ns / (SUPERSLAB_BYTES / page) * LAST / 2;
-    page_cost_note_huge(ns, given);
+    uint64_t last_ns = touch_ns(end - LAST * page, LAST * page);
+    bool given = last_ns < small_ns / (SUPERSLAB_BYTES / page) * LAST / 2;
+    if (ns != 0 && last_ns != 0)
+        page_cost_note_huge(ns, given);
     if (!given)
         purge_split_huge_page(superslab);
 }

@@ -1,8 +1,9 @@
 /* A machine as a test wants it. Preloaded, it stands in for the clocks that the library reads; HAK_TEST_HOST has any of
  * these words:
  *
- *  cheap  A huge page costs less than small ones: the CPU time of a thread is the number of its page faults.
+ *  cheap  A huge page costs less than small ones: what passes for a thread is the number of its page faults.
  *  dear   A huge page costs far more: one fault between two readings, which is what it takes, is a second.
+ *  shared Others run whenever the thread reads the exact clock: it waits in the kernel.
  *  late   The coarse clock leaps by a second and a half at each fiftieth reading, as if the thread had waited for a
  *         processor. Which fiftieth differs between processes. */
 /* SPDX-License-Identifier: MIT */
@@ -45,10 +46,12 @@ static uint64_t thread_ns(int dear) {
 int clock_gettime(clockid_t which, struct timespec *now) {
     static _Atomic unsigned readings;
     int dear = is("dear");
-    if (which == CLOCK_THREAD_CPUTIME_ID && (dear || is("cheap"))) {
+    if (which == CLOCK_MONOTONIC && (dear || is("cheap"))) {
         set(now, thread_ns(dear));
         return 0;
     }
+    if (which == CLOCK_MONOTONIC && is("shared"))
+        usleep(1);
     int result = (int)syscall(SYS_clock_gettime, which, now);
     if (result == 0 && which == CLOCK_MONOTONIC_COARSE && is("late")) {
         uint64_t leaps = (atomic_fetch_add(&readings, 1) + first_reading) / LEAP_READINGS;

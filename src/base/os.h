@@ -100,6 +100,10 @@ int os_set_limit(int process, int resource, const struct rlimit *limit, struct r
 uint32_t os_now_ms(void); /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void); /* exact, monotonic */
 uint64_t os_cpu_ns(void); /* that all threads of the process have used */
+/* What the thread does between these two may be timed unless the kernel has switched it out meanwhile, or a signal has
+ * come. false, too, where the kernel does not tell: without restartable sequences (rseq). */
+void os_watch_switches(void);
+bool os_was_switched(void);
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then`
  * that is older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
 #define OS_AHEAD_MS_MAX 60000

@@ -213,6 +213,59 @@ uint32_t os_now_ms(void) { return (uint32_t)(read_clock(CLOCK_MONOTONIC_COARSE) 
 uint64_t os_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 uint64_t os_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
+/* ---- was the thread switched out? ---- */
+
+#if defined(__x86_64__)
+#define RSEQ_SIGNATURE 0x53053053
+#define READ_THREAD_POINTER "mov %%fs:0, %0"
+#elif defined(__aarch64__)
+#define RSEQ_SIGNATURE 0xd428bc00
+#define READ_THREAD_POINTER "mrs %0, tpidr_el0"
+#elif defined(__riscv)
+#define RSEQ_SIGNATURE 0xf1401073
+#define READ_THREAD_POINTER "mv %0, tp"
+#endif
+
+/* What libc has agreed on with the kernel for each thread (linux/rseq.h, glibc 2.35). When the kernel returns to a thread
+ * that was switched out, it clears `sequence`, unless the thread is in the code that this names. */
+struct rseq {
+    uint32_t cpu_start;
+    int32_t cpu; /* negative: libc could not agree */
+    const struct rseq_sequence *volatile sequence;
+};
+struct rseq_sequence {
+    uint32_t version, flags;
+    const uint32_t *start; /* of code … */
+    uint64_t bytes;
+    const uint32_t *abort; /* and where the thread would go on; the signature stands before it */
+} __attribute__((aligned(32)));
+static const uint32_t no_code[] = {0, RSEQ_SIGNATURE, 0};
+static const struct rseq_sequence in_no_code = {.start = &no_code[0], .bytes = 1, .abort = &no_code[2]};
+
+extern const ptrdiff_t __rseq_offset HAK_WEAK; /* NOLINT: their names */
+extern const unsigned __rseq_size HAK_WEAK;    /* NOLINT */
+
+static struct rseq *own_rseq(void) {
+    if (&__rseq_size == NULL || &__rseq_offset == NULL || __rseq_size == 0)
+        return NULL;
+    char *thread;
+    __asm__(READ_THREAD_POINTER : "=r"(thread));
+    struct rseq *own = (struct rseq *)(thread + __rseq_offset);
+    return own->cpu >= 0 ? own : NULL;
+}
+void os_watch_switches(void) {
+    struct rseq *own = own_rseq();
+    if (own != NULL)
+        own->sequence = &in_no_code;
+}
+bool os_was_switched(void) {
+    struct rseq *own = own_rseq();
+    bool was = own != NULL && own->sequence == NULL;
+    if (own != NULL)
+        own->sequence = NULL;
+    return was;
+}
+
 /* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells
  * where. */
 extern void *__libc_stack_end HAK_WEAK; /* NOLINT: its name */

@@ -9,7 +9,8 @@
  *     PAUSE_MAX at most.
  *  3. In a pause small pages are timed, so that the end of the pause compares figures of the same time.
  *
- * Any thread calls anything; nothing waits. Times are nanoseconds of the thread's CPU for SUPERSLAB_BYTES. */
+ * Any thread calls anything; nothing waits. Times are nanoseconds for SUPERSLAB_BYTES, of a thread that was not
+ * switched out meanwhile. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

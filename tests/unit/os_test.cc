@@ -39,6 +39,9 @@ bool os_is_device(const char *path);
 uint64_t os_written(int fd);
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 void os_make_templates(void *address, bool huge);
+void os_watch_switches(void);
+bool os_was_switched(void);
+extern const unsigned __rseq_size __attribute__((weak)); /* NOLINT: its name */
 bool is_all_zero(const void *words, size_t bytes);
 void *scratch_take(void);
 void scratch_give(void *scratch);
@@ -191,6 +194,19 @@ TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
 }
 
 /* ---- zero ---- */
+
+/* Else what a busy machine makes of a time decides what the heap does. */
+TEST(OsSwitches, AreSeenWhereTheKernelTells) {
+    bool tells = &__rseq_size != nullptr && __rseq_size != 0, quiet = false;
+    os_watch_switches();
+    usleep(1); /* waits in the kernel */
+    EXPECT_EQ(os_was_switched(), tells);
+    for (int i = 0; i < 1000000 && !quiet; i++) {
+        os_watch_switches();
+        quiet = !os_was_switched();
+    }
+    EXPECT_TRUE(quiet) << "a thread that did nothing was always switched out";
+}
 
 TEST(Zero, EveryByteCounts) {
     alignas(64) static char bytes[4096];
