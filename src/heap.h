@@ -103,6 +103,7 @@ struct heap {
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     bool found_idle;              /* the purger's, while it empties caches */
+    bool inherits;                /* the caches may hold what the heap's last thread freed */
     uint32_t ring_top;            /* where the next ring begins: in first_rings, then behind the struct */
     uint64_t purge_seen;          /* hak_asked.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_asked.wanted when it last looked what is asked of it */

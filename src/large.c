@@ -158,7 +158,7 @@ static void keep_further(struct heap *h, size_t superslab, uint32_t left, unsign
         start = highest_bit(left) + 1 - slots;
         size_t slot = superslab * SUPERSLAB_SLOTS + start;
         count(&h->pool.counters, COUNT_stage1_reused_empty);
-        struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, BLOCK_CACHED);
+        struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, BLOCK_CACHED | BLOCK_TAKEN);
         if (!ring_put(ring, (uintptr_t)slab_address(s), &s->single.state))
             give_span(h, s);
     }

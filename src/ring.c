@@ -338,7 +338,7 @@ static bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t
 
 enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state) {
     enum freer freer = search_only_freer();
-    if (freer == FREER_UNKNOWN && caches_enter(h) &&
+    if (freer == FREER_UNKNOWN && !h->inherits && caches_enter(h) &&
         (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) == BLOCK_CACHED)
         freer = ring_has(h, index, state) ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
     caches_leave(h);

@@ -48,7 +48,15 @@ static bool empty_or_rest(struct heap *h) {
     return rests;
 }
 
+/* The purger may be at the caches, or find them in use because the thread is looking: then neither empties them. */
+static void note_what_is_left(struct heap *h) {
+    bool mine = caches_enter(h);
+    h->inherits = !mine || load_relaxed(&h->outbox_slabs) != 0 || (rings_made(h) && rings_use(h) != 0);
+    caches_leave(h);
+}
+
 static void put(struct heap *h, bool rests) {
+    note_what_is_left(h);
     presence_clients_changed(-1); /* first: of the last two threads to end, one must find the other gone */
     retain_thread_ended(&h->pool);
     heap_put(h);

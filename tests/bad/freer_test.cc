@@ -254,7 +254,7 @@ TEST(Freer, IsNeverTheWrongOne) {
             silent += by == std::string::npos;
             told += by != std::string::npos;
             if (by != std::string::npos)
-                EXPECT_EQ(line.substr(by), ", freed by " + owed + " thread)") << "seed " << seed;
+                EXPECT_EQ(line.substr(by), ", freed by " + owed + " thread)") << "seed " << seed << ": " << line;
         }
     }
     printf("%zu lines tell who, %zu do not\n", told, silent);
