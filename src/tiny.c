@@ -22,6 +22,7 @@
 #include "outbox.h"
 #include "pages.h"
 #include "pool.h"
+#include "presence.h"
 #include "retain.h"
 #include "sample.h"
 #include "search.h"
@@ -192,7 +193,10 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
     struct in_use in_use = {0};
     uintptr_t block = use_offers_but(h, c, &in_use);
     count_add(&h->pool.counters, COUNT_offers_in_use, in_use.slots);
-    while (in_use.slots > 0)
+    /* A child of fork may lack the threads that were freeing there. Such slabs stay in use for good, and IN_USE_MAX of
+     * them would hide all other offers. Other slabs are on offer again when their loan ends. */
+    bool renews = in_use.slots != 0 && !presence_lost_threads();
+    while (renews && in_use.slots > 0)
         superslab_offer(in_use.slot[--in_use.slots], c);
     return block;
 }
