@@ -213,7 +213,8 @@ static void clear_words(void *from, void *to) {
 
 _Static_assert(offsetof(struct heap, current) % 8 == 0 && offsetof(struct heap, caches_busy) % 8 == 0 &&
                    offsetof(struct heap, purge_seen) % 8 == 0 && offsetof(struct client, start) % 8 == 0 &&
-                   offsetof(struct heap, sites) % 8 == 0 && offsetof(struct heap, sample) % 8 == 0,
+                   offsetof(struct heap, sites) % 8 == 0 && offsetof(struct heap, sample) % 8 == 0 &&
+                   offsetof(struct heap, lent) % 8 == 0 && offsetof(struct heap, ledger) % 8 == 0,
                "whole words");
 
 struct heap *heap_take_for_arena(void) {
@@ -239,7 +240,8 @@ void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
     clear_words(&h->purge_seen, &h->pool);
     clear_words(&h->pool.start, (void *)&h->sites);
-    clear_words(&h->sample, h + 1);
+    clear_words(&h->sample, &h->lent); /* not that: who ended a loan of the heap's last thread may count it still */
+    clear_words(h->ledger, h + 1);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&h->list[c], 1);
     set_up(h);
