@@ -22,7 +22,7 @@ for setting in SUPERSLAB=0 SUPERSLAB=1 PURGE=eager PURGE=never HUGE_PAGES=always
 done
 
 crash=$(under LD_PRELOAD="$library" HAKMEM_CRASH_LOG=1 sh -c 'kill -SEGV $$' 2>&1)
-expect "the crash line" '^hakmem: signal 11 in process [0-9]+ at ' "$crash"
+expect "the crash line" '^hakmem: signal 11 in process [0-9]+ at 0x0 \(no address\); heap of ' "$crash"
 
 text=$(under LD_PRELOAD="$library" HAKMEM_STATS=1 perl -e 'close STDERR' 2>&1)
 expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+ \(perl\): ' "$text"

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bitset.h"
 #include "base/logs.h"
@@ -15,6 +16,7 @@
 #include "kinds.h"
 #include "limits.h"
 #include "links.h"
+#include "lookup.h"
 #include "mesh/meshed.h"
 #include "base/options.h"
 #include "hooks.h"
@@ -35,6 +37,8 @@
 #include "secure/secure_span.h"
 #include "slab.h"
 #include "base/log.h"
+#include "base/snapshot.h"
+#include "space/arena_space.h"
 #include "base/text.h"
 #include "thread.h"
 
@@ -105,6 +109,7 @@ uintptr_t inside_base(void) { return hak_region.base; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
+int inside_has_heap(void) { return hak_heap->number != HEAP_NONE; }
 void inside_block_set_live(void *p) {
     struct slab *s = slab_at_offset(region_offset(p));
     store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE);
@@ -127,6 +132,19 @@ size_t inside_heaps_at_rest(void) {
     return n;
 }
 int inside_has_purger(void) { return presence_has_purger(); }
+int inside_threads(void) {
+    presence_lost_threads();
+    return load_relaxed(&hak_presence.threads);
+}
+void inside_await_tick(void) {
+    enum { LOOK_US = 1000 };
+    bool may_start;
+    presence_settled();
+    presence_find_purger(&may_start); /* which wakes it */
+    uint32_t settlings = load_relaxed(&hak_presence.settlings), seen = settlings - 1;
+    for (; (int32_t)(seen - settlings) < 0; snapshot(&seen, &hak_presence.settlings_seen, sizeof seen))
+        usleep(LOOK_US);
+}
 void inside_before_thread(void) { purger_make(); }
 void inside_thread_begins(void) { thread_begins(); }
 
@@ -171,6 +189,40 @@ void inside_record_meshed(void *block) {
     store_relaxed(&s->class_id, 1);
     store_relaxed(&s->kind, KIND_MESHED);
 }
+
+static struct slab *slab_of(const void *block) { return slab_at_offset((uintptr_t)block - hak_region.base); }
+void inside_loan_begin(const void *block) { store_relaxed(&slab_of(block)->owner, slab_in_use_by(&heap_before_birth)); }
+void inside_loan_end(const void *block) { store_relaxed(&slab_of(block)->owner, OWNER_NONE); }
+int inside_borrow(const void *block) {
+    bool adopted = slab_adopt(hak_heap, slab_of(block));
+    if (adopted)
+        slab_lend(hak_heap, slab_of(block));
+    return adopted;
+}
+unsigned inside_borrowed(void *heap) { return load_relaxed(&((struct heap *)heap)->lent.slabs); }
+int inside_serves_arena(void *heap) { return heap_is_of_arena(heap); }
+void inside_loan_end_begin(const void *block) { store_relaxed(&slab_of(block)->owner, OWNER_NONE); }
+void inside_loan_end_go_on(void *heap) { rmw_add(&((struct heap *)heap)->lent.slabs, -1u); }
+int inside_may_be_freed(void *p) { return lookup_for_free(p); }
+
+uint64_t inside_mid_free_blocks(void *block) { return load_relaxed(&mid_slab_of(block)->free_blocks); }
+uint64_t inside_mid_hold(void *block) {
+    struct slab *s = mid_slab_of(block);
+    uint64_t free = load_relaxed(&s->free_blocks);
+    store_relaxed(&s->free_blocks, free & (free - 1));
+    return free & (free - 1);
+}
+
+int inside_full_heap_gets_ring(void) {
+    struct heap *h = hak_heap;
+    uint32_t top = h->ring_top;
+    h->ring_top = HEAP_BYTES;
+    bool has = ring_get(h, 0, KIB) != NULL;
+    h->ring_top = top;
+    return has;
+}
+
+void inside_snapshot(void *to, const void *from, size_t bytes) { snapshot(to, from, bytes); }
 
 static int index_in(const struct slab *s, uintptr_t block) {
     return is_in_slab(block, (uintptr_t)slab_address(s))
@@ -369,6 +421,22 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
 }
 void inside_pool_settle(void *client) { retain_settle(client); }
 void inside_pool_rest(void *client) { retain_rests(client); }
+int inside_leaves_lazy(void) { return retain_is_lazy(); }
+size_t inside_may_stay_noted(void) {
+    size_t slabs = 0;
+    while (retain_may_note(slabs + 1))
+        slabs++;
+    return slabs;
+}
+void inside_pool_grew_inside(void *client, size_t slots) { retain_grew_inside(client, slots * SLOT_BYTES); }
+int inside_may_trim(const void *block, int lane) {
+    struct client client = {.arena = lane ? ARENAS_MAX - 1 : 0, .is_lane = lane};
+    return space_may_trim(&client, region_offset(block) / SUPERSLAB_BYTES);
+}
+char *inside_first_page_of_sets(void) {
+    uintptr_t at = (uintptr_t)bitset_word(&hak_region.sets, 0, hak_region.sets.levels - 1, 0);
+    return (char *)(at - at % os_page_bytes()); /* NOLINT: the region is addresses */
+}
 int inside_is_lazy(size_t slot) {
     return (superslab_lazy_in(slot / SUPERSLAB_SLOTS, UINT32_MAX) >> slot % SUPERSLAB_SLOTS & 1) != 0;
 }

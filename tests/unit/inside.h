@@ -95,11 +95,14 @@ int inside_option_write(const char *name, const char *value);
 /* heap.h, presence.h */
 size_t inside_heaps_at_rest(void);
 int inside_has_purger(void);
+int inside_threads(void);     /* that calls of pthread_create made in this process, as far as it knows */
+void inside_await_tick(void); /* until the purger has seen that the heap was settled just now */
 /* What the library does where a program calls pthread_create, and in the new thread. */
 void inside_before_thread(void);
 void inside_thread_begins(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
+int inside_has_heap(void);           /* the calling thread */
 void inside_block_set_live(void *p); /* as a second thread saw it that frees it at the same moment as the first */
 /* For a mid block: the address behind its slab's last block, whose state, if there were one, is that of a live block
  * (its byte had another meaning in another kind of slab); NULL if there is no byte for it. */
@@ -141,6 +144,29 @@ struct inside_tiny_record {
 /* `block` lies in the slab; the lists and the outbox are those of `heap`. No thread may change either meanwhile. */
 struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
 unsigned inside_tiny_index(const void *block);
+
+/* slab.h: the slab of a tiny block that nobody owns is on loan to a thread that frees there at this very moment … */
+void inside_loan_begin(const void *block);
+void inside_loan_end(const void *block); /* … and is nobody's again. */
+/* lookup.h: what a second look says of a block that could not be freed as a tiny one. */
+int inside_may_be_freed(void *p);
+/* slab.h: this thread has the slab on loan from now on. False: somebody owns it. */
+int inside_borrow(const void *block);
+unsigned inside_borrowed(void *heap); /* slabs that it has on loan */
+/* A thread ends the loan, and is interrupted before it counts that. */
+void inside_loan_end_begin(const void *block);
+void inside_loan_end_go_on(void *heap);
+int inside_serves_arena(void *heap);
+
+/* mid.h: a thread that trims holds a free block of the slab. Returns the other free blocks. */
+uint64_t inside_mid_hold(void *block);
+uint64_t inside_mid_free_blocks(void *block);
+
+/* ring.h: a heap has no memory for further rings. Whether it gets a ring all the same. */
+int inside_full_heap_gets_ring(void);
+
+/* base/snapshot.h */
+void inside_snapshot(void *to, const void *from, size_t bytes);
 
 /* text.h: writes a text to a file through a buffer of a few bytes. */
 void inside_text_write(int fd, const char *text);
@@ -204,6 +230,13 @@ void inside_pool_settle(void *client);
 /* As when the program has been idle: LAZY slots go back, and nothing that leaves becomes LAZY. */
 void inside_pool_rest(void *client);
 int inside_is_lazy(size_t slot);
+int inside_leaves_lazy(void);       /* would what leaves now be LAZY? */
+size_t inside_may_stay_noted(void); /* how many changed slabs at most, without a look at them */
+void inside_pool_grew_inside(void *client, size_t slots);
+/* Whether a heap of the process, or with `lane` a lane's, may give back free pages of the block's slab. */
+int inside_may_trim(const void *block, int lane);
+/* The page that a search of the pool's sets reads first. */
+char *inside_first_page_of_sets(void);
 size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
 void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */

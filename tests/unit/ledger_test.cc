@@ -111,6 +111,13 @@ TEST_F(Ledger, CountsEveryAllocationFromRings) {
     EXPECT_EQ(figure_of("rings", 192 * kKiB, "allocations") - before, made);
 }
 
+/* The largest blocks that have a class are blocks of it where they are to be aligned, too. */
+TEST_F(Ledger, AlignedBlocksAreThoseOfTheirClass) {
+    long before = counter("large_spans");
+    std::thread([] { hak_free(hak_aligned_alloc(64 * kKiB, 64 * kKiB)); }).join(); /* has no rings yet */
+    EXPECT_EQ(counter("large_spans"), before);
+}
+
 TEST_F(Ledger, TellsWhatRingsHold) {
     hak_trim(); /* what other tests left there */
     EXPECT_EQ(figure_of("rings", 12288, "held_bytes"), 0);
@@ -194,8 +201,11 @@ TEST_F(Ledger, TimesMissesIfAsked) {
     churn(704, 500, 5000, 1);
     EXPECT_EQ(figure_of("tiny_classes", 704, "miss_ns"), 0);
     hak_option_set("ACE", "observe");
+    long misses = figure_of("tiny_classes", 704, "misses");
     churn(704, 5000, 50000, 1);
     EXPECT_GT(figure_of("tiny_classes", 704, "miss_ns"), 0);
+    misses = figure_of("tiny_classes", 704, "misses") - misses;
+    EXPECT_NEAR(figure_of("tiny_classes", 704, "timed_misses"), misses / 16, 1) << "one in 16 of " << misses;
     hak_option_set("ACE", "0");
 }
 

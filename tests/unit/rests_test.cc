@@ -154,6 +154,59 @@ TEST_F(Rests, AChildTrimsThemToo) {
     free_all(kept);
 }
 
+/* The threads of the parent are not there. */
+TEST_F(Rests, AChildCountsItsOwnThreads) {
+    inside_before_thread();
+    pid_t child = fork();
+    if (child == 0) {
+        inside_before_thread();
+        _exit(inside_threads());
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    std::thread([] { inside_thread_begins(); }).join();
+}
+
+/* Another process asks once for all that can be given back. What is freed later stays. */
+TEST_F(Rests, ThePurgerAnswersARequestOnce) {
+    constexpr unsigned kSlots = 16;
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    hak_option_set("PURGE", "never");
+    inside_ask_for_purge();
+    for (int i = 0; i < 2; i++) /* by the second tick it has answered */
+        inside_await_tick();
+    size_t slot = inside_pool_take(client, kSlots, 1, 1, &zero);
+    inside_pool_give(client, slot, kSlots, 1);
+    inside_pool_settle(client);
+    for (int i = 0; i < 3; i++)
+        inside_await_tick();
+    EXPECT_GE(inside_pool_count().empty_slots, kSlots);
+    inside_pool_client_delete(client);
+    hak_option_set("PURGE", "auto");
+}
+
+/* What a thread that sleeps has on loan goes back whole, however little the thread has freed there. */
+TEST_F(Rests, ARequestEndsTheLoansOfSleepers) {
+    constexpr size_t kBlocks = 1000;
+    std::vector<void *> blocks(kBlocks);
+    hak_free(hak_malloc(1));
+    std::thread([&] {
+        for (void *&block : blocks)
+            block = hak_malloc(kLargest);
+    }).join();
+    unsigned borrowed = 0;
+    for (void *block : blocks)
+        borrowed += inside_borrow(block);
+    EXPECT_GE(borrowed, 8u); /* the purger may have ended some already */
+    inside_ask_for_purge();
+    for (int i = 0; i < 2; i++) /* by the second tick it has answered */
+        inside_await_tick();
+    EXPECT_EQ(inside_borrowed(inside_heap()), 0u);
+    free_all(blocks);
+}
+
 TEST_F(Rests, WhoeverIsRefusedMemoryGetsTheirs) {
     auto kept = rest();
     hak_option_set("HARD_LIMIT", "64m");

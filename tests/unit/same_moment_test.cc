@@ -54,4 +54,15 @@ TEST(BehindTheLastBlockDeathTest, NoBlockIsFreed) {
     }
 }
 
+/* A tiny block could not be freed, and by the second look its slab has become another kind's, with a live block there:
+ * that is somebody else's. */
+TEST(SecondLookDeathTest, FreesNoBlockOfAnotherKind) {
+    void *tiny = hak_malloc(100), *mid = hak_malloc(5000);
+    EXPECT_TRUE(inside_may_be_freed(tiny));
+    EXPECT_DEATH(inside_may_be_freed(mid),
+                 "hakmem: double free of 0x[0-9a-f]+ \\(5120-byte block, freed by this thread\\)");
+    hak_free(tiny);
+    hak_free(mid);
+}
+
 } // namespace

@@ -48,6 +48,15 @@ TEST(Sizes, GoodSizeOfAnImpossibleSizeIsZero) {
 
 TEST(Sizes, UsableSizeOfNullIsZero) { EXPECT_EQ(hak_usable_size(nullptr), 0u); }
 
+/* Aligned so far a block is a large one, whose usable size is what was asked for: at least one byte. */
+TEST(Sizes, UsableSizeOfNoBytesThatAreAlignedIsOne) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "other tiers";
+    void *block = hak_aligned_alloc(128 * kKiB, 0);
+    EXPECT_EQ(hak_usable_size(block), 1u);
+    hak_free(block);
+}
+
 TEST(Sizes, AllocAtLeastReturnsTheUsableSize) {
     for (size_t size : kTierSizes) {
         size_t usable = 0;

@@ -6,9 +6,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdarg>
 #include <thread>
 #include <utility>
@@ -24,10 +26,13 @@ static bool refuses;
 static enum { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 static size_t refused_from = SIZE_MAX;        /* bytes that are mapped in a piece */
 static void (*meanwhile)();                   /* what another thread does while a slot is mapped, once */
+static bool is_old_kernel;                    /* takes an address that must not be replaced as a wish */
 /* These stand in for libc's. */
 extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t place) noexcept {
     if (void (*now)() = bytes == 64 * kKiB ? std::exchange(meanwhile, nullptr) : nullptr)
         now();
+    if (is_old_kernel)
+        flags &= ~MAP_FIXED_NOREPLACE;
     if (bytes < refused_from)
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
@@ -361,6 +366,24 @@ void a_mapping_in_the_way_is_left_out() {
     munmap(next, kSlot);
 }
 
+/* A kernel before 4.17 maps elsewhere what cannot lie where it should, and says so by the address alone. */
+void an_old_kernel_maps_elsewhere() {
+    is_old_kernel = true;
+    a_mapping_in_the_way_is_left_out();
+}
+
+/* What nobody could give says nothing about the memory that there is. */
+void memory_is_not_scarce_because_too_much_was_asked_for() {
+    auto blocks = blocks_of(1, 100);
+    refused_from = 64 * kMiB;
+    MUST(hak_malloc(100 * kMiB) == nullptr, "there is memory");
+    MUST(!inside_region_is_scarce(), "more than the program has was refused, and memory counts as scarce");
+    refused_from = kMiB;
+    while (hak_malloc(1000 * kKiB) != nullptr)
+        ;
+    MUST(inside_region_is_scarce(), "a SuperSlab was refused, and memory does not count as scarce");
+}
+
 void limit_addresses(long bytes) {
     struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
     setrlimit(RLIMIT_AS, &limit);
@@ -380,6 +403,142 @@ void an_arena_finds_room_in_the_first_superslab() {
         MUST(slot < kPerSuperSlab, "block %d lies at slot %zu", i, slot);
     }
 }
+
+/* An arena may end at any moment, and its slabs with it: only its own heaps look at them. */
+void an_arena_is_trimmed_by_its_own_heaps() {
+    const void *block = hak_malloc(100), *of_arena = hak_arena_malloc(hak_arena_new(nullptr), 100);
+    for (int lane : {0, 1}) {
+        MUST(inside_may_trim(block, lane), "a heap of the process, lane %d, leaves the process's slabs alone", lane);
+        MUST(!inside_may_trim(of_arena, lane), "a heap of the process, lane %d, trims an arena", lane);
+    }
+}
+
+/* An arena ends while another thread, which found the slab before the arena had it, trims it: the slab stays, with its
+ * other free blocks. */
+void a_mid_slab_that_is_being_trimmed_stays() {
+    hak_arena *arena = hak_arena_new(nullptr);
+    void *block = hak_arena_malloc(arena, 1500); /* the ring does not get all of the slab */
+    uint64_t free = inside_mid_hold(block);
+    MUST(free != 0, "the slab has no further free block");
+    hak_arena_destroy(arena);
+    MUST(inside_mid_free_blocks(block) == free, "of the free blocks %#lx are left", inside_mid_free_blocks(block));
+}
+
+/* A fresh slab that serves no more, all of whose blocks others have freed. */
+void an_empty_fresh_slab_goes_back() {
+    auto blocks = blocks_of(140, 1000);
+    size_t first = slot_of(blocks[0]), fresh = slot_of(blocks.back());
+    std::vector<char *> of_fresh;
+    free_most_of(blocks, first);
+    for (char *block : blocks)
+        if (slot_of(block) == fresh)
+            of_fresh.push_back(block);
+    for (char *more; slot_of(more = blocks_of(1, 1000)[0]) == fresh;)
+        of_fresh.push_back(more);
+    std::thread([&] {
+        for (char *block : of_fresh)
+            hak_free(block);
+    }).join();
+    size_t active = inside_pool_count().active_slots;
+    hak_trim();
+    MUST(inside_pool_count().active_slots == active - 1, "%zu slots are in use, %zu were",
+         inside_pool_count().active_slots, active);
+}
+
+/* Slabs without owner, on offer for the blocks, which another thread has freed. */
+std::vector<std::vector<char *>> slabs_on_offer(size_t count) {
+    std::vector<char *> blocks;
+    std::vector<std::vector<char *>> of(count);
+    hak_free(hak_malloc(1)); /* nobody is alone */
+    std::thread([&] { blocks = blocks_of(64 * (count + 2), 1000); }).join();
+    size_t first = slot_of(blocks[0]) + 1;
+    for (char *block : blocks)
+        if (size_t n = slot_of(block) - first;
+            n < count && of[n].size() < inside_class_at(inside_tiny_class_of(1000)).reuse_at)
+            of[n].push_back(block);
+    std::thread([&] {
+        for (auto &few : of)
+            for (char *block : few)
+                hak_free(block);
+    }).join();
+    return of;
+}
+size_t found_again(const std::vector<char *> &freed, size_t mallocs) {
+    size_t found = 0;
+    for (char *block : blocks_of(mallocs, 1000))
+        found += slot_of(block) == slot_of(freed[0]);
+    return found;
+}
+
+/* Whoever has the slab on loan is freeing there as another thread would take it. It stays on offer for later. */
+void an_offer_in_use_stays_one() {
+    auto slabs = slabs_on_offer(1);
+    inside_loan_begin(slabs[0][0]);
+    MUST(found_again(slabs[0], 1) == 0, "the slab was taken from a thread that was using it");
+    inside_loan_end(slabs[0][0]);
+    MUST(found_again(slabs[0], 100) == slabs[0].size(), "its free blocks were not handed out again");
+}
+
+/* A child lacks the threads that were freeing into slabs on loan as it was forked. What else is on offer it finds. */
+void a_child_finds_offers_behind_lost_loans() {
+    constexpr size_t kLost = 8;
+    auto slabs = slabs_on_offer(kLost + 1);
+    for (size_t i = 0; i < kLost; i++)
+        inside_loan_begin(slabs[i][0]);
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(found_again(slabs[kLost], 100) == slabs[kLost].size() ? 0 : 1);
+    MUST(waitpid(child, &status, 0) == child && status == 0, "free blocks were not handed out again: %d", status);
+}
+
+/* A thread ends another's loan and is interrupted. Before it counts that, the heap that had the loan has served an
+ * arena. Were the number wrong then, the purger would look for loans for good. */
+void an_arena_leaves_the_number_of_loans() {
+    std::vector<char *> blocks;
+    void *heap = nullptr;
+    hak_free(hak_malloc(1));
+    std::thread([&] { blocks = blocks_of(200, 1000); }).join();
+    std::thread([&] {
+        hak_free(hak_malloc(1));
+        heap = inside_heap();
+        MUST(inside_borrow(blocks[100]), "somebody owns the slab");
+        inside_loan_end_begin(blocks[100]);
+    }).join();
+    hak_arena *arena = hak_arena_new(nullptr);
+    MUST(hak_arena_malloc(arena, 100) != nullptr && inside_serves_arena(heap), "the arena has another heap");
+    hak_arena_destroy(arena);
+    inside_loan_end_go_on(heap);
+    MUST(inside_borrowed(heap) == 0, "%u loans, and there are none", inside_borrowed(heap));
+}
+
+/* A thread that has no heap, and has one made for the library's own, still has none. */
+void who_starts_the_purger_gets_no_heap() {
+    MUST(!inside_has_heap(), "the thread has a heap from the start");
+    inside_before_thread();
+    MUST(!inside_has_heap(), "the thread was given a heap that it did not need");
+}
+
+#if defined(__x86_64__)
+int first_access = -1; /* 0: it reads, 1: it writes */
+void note_access(int, siginfo_t *, void *context) {
+    enum { WRITE = 2 };
+    first_access = (static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_ERR] & WRITE) != 0;
+    mprotect(inside_first_page_of_sets(), static_cast<size_t>(getpagesize()), PROT_READ | PROT_WRITE);
+}
+/* A page that is read before it is written costs two faults. */
+void the_first_page_of_the_sets_is_written_first() {
+    struct sigaction action = {};
+    action.sa_sigaction = note_access;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    mprotect(inside_first_page_of_sets(), static_cast<size_t>(getpagesize()), PROT_NONE);
+    hak_free(hak_malloc(1));
+    MUST(first_access == 1, "it was read first");
+}
+#else
+void the_first_page_of_the_sets_is_written_first() {}
+#endif
 
 size_t metadata() { return static_cast<size_t>(heap_stats()["rss_bytes"]["metadata"].number); }
 
@@ -455,10 +614,20 @@ struct Case {
     {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
     {"refused", a_refused_purge_gives_nothing_back, {"HAKMEM_PURGE=never"}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
+    {"old_kernel", an_old_kernel_maps_elsewhere, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
+    {"not_scarce", memory_is_not_scarce_because_too_much_was_asked_for, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"totals", totals_agree_with_the_records, {"HAKMEM_RETAIN_BYTES=0"}, 0},
     {"arenas_end", ended_arenas_leave_little, {}, 0},
     {"arena", an_arena_finds_room_in_the_first_superslab, {}, 0},
+    {"own_heaps", an_arena_is_trimmed_by_its_own_heaps, {}, 0},
+    {"held", a_mid_slab_that_is_being_trimmed_stays, {}, 0},
+    {"fresh", an_empty_fresh_slab_goes_back, {}, 0},
+    {"offer_in_use", an_offer_in_use_stays_one, {}, 0},
+    {"lost_loans", a_child_finds_offers_behind_lost_loans, {}, 0},
+    {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
+    {"no_heap", who_starts_the_purger_gets_no_heap, {"HAKMEM_PURGER=1"}, 0},
+    {"written_first", the_first_page_of_the_sets_is_written_first, {}, 0},
 };
 
 class Slabs : public testing::TestWithParam<Case> {};

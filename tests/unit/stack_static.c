@@ -3,11 +3,14 @@
  * programs are empty. */
 /* SPDX-License-Identifier: MIT */
 #include "base/os.h"
+#include "hakmem.h"
 #include "observe/stack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+extern char _dl_find_object __attribute__((weak)); /* NOLINT: glibc's name */
 
 enum { DEPTH = 20, MOST = 64 };
 static uintptr_t returns[MOST]; /* outermost first */
@@ -28,6 +31,13 @@ __attribute__((noinline)) static void check(void) {
                    (unsigned long)returns[depth - 1 - i]);
             exit(1);
         }
+    /* glibc's loader is in the program and has a table, which has the program's name. */
+    const char *path = "";
+    uintptr_t base;
+    if (&_dl_find_object != NULL && (!os_find_file(callers[0], &path, &base) || strstr(path, "stack_static") == NULL)) {
+        printf("the program's file is %s\n", path);
+        exit(1);
+    }
     checked++;
 }
 
@@ -47,6 +57,7 @@ __attribute__((noinline)) static int descend(int left) {
 }
 
 int main(void) {
+    hak_free(hak_malloc(1));    /* so that the library's start is in the program */
     for (int i = 0; i < 3; i++) /* the later rounds use the cache */
         descend(DEPTH);
     printf("%s\n", checked == 3 ? "ok" : "not checked");

@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
 
+static long now_s = 1000;
 extern "C" int clock_gettime(clockid_t, struct timespec *now) noexcept {
     static long readings;
-    *now = {1000, ++readings};
+    *now = {now_s, ++readings};
     return 0;
 }
 
@@ -35,6 +38,82 @@ void fill_and_free(Swing swing) {
     }
     EXPECT_GE(gone[3] - gone[0], 2 * slots) << "the first rounds give back";
     EXPECT_LE(gone[8] - gone[5], slots / 10) << swing.bytes << " bytes\n" << heap_stats_text();
+}
+
+void expect_in_child(void (*run)()) {
+    pid_t child = fork();
+    if (child == 0) {
+        run();
+        fflush(stdout);
+        _exit(testing::Test::HasFailure());
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+}
+
+/* Takes and gives back: nothing of it stays EMPTY. */
+void take_and_purge(void *client, unsigned slots) {
+    int zero = 0;
+    std::vector<size_t> taken;
+    for (unsigned i = 0; i < slots; i++)
+        taken.push_back(inside_pool_take(client, 1, 1, 1, &zero));
+    inside_pool_settle(client);
+    for (size_t slot : taken)
+        inside_pool_give(client, slot, 1, 1);
+    inside_pool_settle(client);
+    inside_pool_purge(client, 0);
+}
+
+/* Once more than three quarters of the peak were wanted back, what leaves is LAZY; after a rest that begins anew. */
+TEST(Swings, ThreeQuartersOfThePeakMakeWhatLeavesLazy) {
+    expect_in_child([] {
+        void *client = inside_pool_client_new();
+        take_and_purge(client, 32);
+        for (int round = 0; round < 2; round++) {
+            inside_pool_rest(client);
+            EXPECT_FALSE(inside_leaves_lazy());
+            take_and_purge(client, 24);
+            EXPECT_FALSE(inside_leaves_lazy()) << "just three quarters";
+            take_and_purge(client, 1);
+            EXPECT_TRUE(inside_leaves_lazy());
+        }
+    });
+}
+
+/* Pages inside slabs were used that had not been given back just before: no more slabs may stay noted for that. */
+TEST(Swings, OnlyWhatWasGivenBackIsWantedBack) {
+    expect_in_child([] {
+        void *client = inside_pool_client_new();
+        take_and_purge(client, 100);
+        size_t noted = inside_may_stay_noted();
+        inside_pool_grew_inside(client, 4);
+        EXPECT_EQ(inside_may_stay_noted(), noted);
+        std::vector<void *> blocks(1000);
+        for (void *&block : blocks)
+            block = hak_malloc(1000);
+        for (size_t i = 0; i < blocks.size(); i++)
+            if (i % 64 != 0)
+                hak_free(blocks[i]);
+        hak_trim();
+        inside_pool_grew_inside(client, 4);
+        EXPECT_GT(inside_may_stay_noted(), noted) << "pages were given back";
+    });
+}
+
+/* Nothing was freed for long, and slow mallocs find that out, though few slots are taken. */
+TEST(Swings, EndOnceNothingHappened) {
+    expect_in_child([] {
+        void *client = inside_pool_client_new();
+        for (unsigned slots : {32, 24, 1})
+            take_and_purge(client, slots);
+        EXPECT_TRUE(inside_leaves_lazy());
+        now_s += 3600;
+        std::vector<void *> blocks(200);
+        for (void *&block : blocks)
+            block = hak_malloc(1000);
+        EXPECT_FALSE(inside_leaves_lazy());
+    });
 }
 
 /* Each in a child: what another has wanted back would be kept. */

@@ -86,6 +86,18 @@ TEST(Tunables, ALineBreakDoesNotBreakTheLine) {
     EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE=a?b?[2J=1: no such tunable (docs/options.md lists them); ignored\n");
 }
 
+/* ---- rings ---- */
+
+/* A heap whose memory is used up gets no ring, however small. */
+TEST(Tunables, ARingOfOneBlockNeedsMemoryToo) {
+    std::thread([] {
+        hak_free(hak_malloc(1));
+        set("ring_blocks", 1);
+        EXPECT_FALSE(inside_full_heap_gets_ring());
+    }).join();
+    reset();
+}
+
 /* ---- effects ---- */
 
 using Blocks = std::vector<void *>;
