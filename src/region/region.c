@@ -287,7 +287,8 @@ bool region_init(void) {
 
 void region_touch(void) {
     const struct bitset_family *f = &hak_region.sets;
-    rmw_or(bitset_word(f, 0, f->levels - 1, 0), 0);
+    uint64_t none = 0;
+    rmw_cas(bitset_word(f, 0, f->levels - 1, 0), &none, none); /* of a fetch-or of 0 clang makes a load */
 }
 
 void region_freeze(void) {
