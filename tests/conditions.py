@@ -31,13 +31,19 @@ def text_of(lines, where):
     return " ".join(text[column - 1:len(text) - len(lines[last - 1]) + end - 1].split())
 
 
+def name_in_tree(name):
+    """The builds write paths as seen from the tree's root, to which clang adds the folder in which it was started."""
+    path = os.path.relpath(ROOT / name, ROOT)
+    return re.sub("^build/[^/]+/(?=src/)", "", path)
+
+
 def shown(cov, profile, binary):
     """For each file: {(where, what): whether it was shown}; `what` is true, false or "alone"."""
     command = [cov, "export", "-instr-profile", profile, binary]
     text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
     found = collections.defaultdict(dict)
     for function in json.loads(text)["data"][0]["functions"]:
-        names = [os.path.relpath(ROOT / name, ROOT) for name in function["filenames"]]
+        names = [name_in_tree(name) for name in function["filenames"]]
 
         def note(file, where, what, is_shown):
             if file in FILES:
