@@ -165,6 +165,7 @@ void inside_rings_interrupt(void *heap) {
 }
 
 void inside_outbox_interrupt(void *heap) { add_owned(&((struct heap *)heap)->outbox_slabs, 1); }
+void inside_caches_freeze(void *heap, int frozen) { frozen ? caches_close(heap) : caches_thaw(heap); }
 int inside_caches_hold(void *heap) { return rings_use(heap) != 0; }
 
 static struct slab *mid_slab_of(void *block) { return span_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
@@ -238,6 +239,24 @@ static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
 unsigned inside_tiny_index(const void *block) {
     return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
 }
+unsigned inside_tiny_live(const void *block, unsigned class_id) {
+    uint64_t map[LIVE_WORDS] = {0};
+    unsigned blocks = 0;
+    kind_tiny.live(hak_heap, slab_of(block), class_id, map);
+    for (unsigned i = 0; i < LIVE_WORDS; i++)
+        blocks += count_bits(map[i]);
+    return blocks;
+}
+int inside_tiny_is_live(const void *block, unsigned class_id) {
+    return kind_tiny.is_live(hak_heap, slab_of(block), class_id, inside_tiny_index(block));
+}
+int inside_tiny_is_free(const void *block) {
+    struct block b = {slab_of(block), 0, NULL};
+    kind_tiny.find(&b, block);
+    return kind_tiny.is_free(&b, block);
+}
+void inside_tiny_free_past_caches(void *block) { kind_tiny.free_past_caches(hak_heap, slab_of(block), block); }
+void inside_tiny_free_without_heap(void *block) { kind_tiny.free_without_heap(slab_of(block), block); }
 struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
     const struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
     const struct heap *h = heap;

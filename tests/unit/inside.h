@@ -114,6 +114,7 @@ void inside_rings_interrupt(void *heap);
 /* As a child of fork finds it if the heap's thread, or the purger, was sending. */
 void inside_outbox_interrupt(void *heap);
 int inside_caches_hold(void *heap); /* as the purger sees it */
+void inside_caches_freeze(void *heap, int frozen);
 
 /* region.h: the record of the block's slab, as other threads may see it. For a mid block: a slab that is just being
  * made, whose first slot does not tell its kind yet. */
@@ -144,6 +145,13 @@ struct inside_tiny_record {
 /* `block` lies in the slab; the lists and the outbox are those of `heap`. No thread may change either meanwhile. */
 struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
 unsigned inside_tiny_index(const void *block);
+/* kinds.h, of tiny blocks: the blocks of its slab that may be moved, were the slab of that class; whether this one may;
+ * whether it is free; and the frees that go past the thread's caches, or are of a thread that gets no heap. */
+unsigned inside_tiny_live(const void *block, unsigned class_id);
+int inside_tiny_is_live(const void *block, unsigned class_id);
+int inside_tiny_is_free(const void *block);
+void inside_tiny_free_past_caches(void *block);
+void inside_tiny_free_without_heap(void *block);
 
 /* slab.h: the slab of a tiny block that nobody owns is on loan to a thread that frees there at this very moment … */
 void inside_loan_begin(const void *block);
