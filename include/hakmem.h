@@ -76,8 +76,8 @@ HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size) HAK_NOEXCEPT
 HAK_EXPORT size_t hak_usable_size(const void *block) HAK_NOEXCEPT;
 
 /* Returns the usable size that a block of `size` bytes would have, or 0 if there can be no such block. A block that is
- * put between guard pages (the option GUARD_SAMPLE_BYTES) has exactly the size asked for instead; hak_usable_size
- * returns it. */
+ * put between guard pages (the option GUARD_SAMPLE_BYTES) has exactly the size asked for instead, and a small program
+ * without C++ may get larger blocks; hak_usable_size returns what a block has. */
 HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 
 /* Makes `size` bytes of the block usable without moving it. Returns 1 if they are usable now, and a free may name this

@@ -115,8 +115,7 @@ HAK_NOINLINE void *alloc_malloc_dense(size_t bytes) {
     return allocate(bytes, 1, &zero, true);
 }
 
-HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
-    unsigned c = tiny_class_of(bytes);
+HAK_NOINLINE void *alloc_tiny(struct heap *h, unsigned c, size_t bytes) {
     if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
         return alloc_any(bytes);
     uint64_t began = ledger_begin(&h->ledger[c]);
@@ -155,7 +154,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     if (option(OPT_SECURE))
         return hook_malloc_secure(h, bytes);
     if (bytes <= TINY_BYTES_MAX && !other_is_on())
-        return alloc_tiny(h, bytes);
+        return alloc_tiny(h, heap_class(h, bytes), bytes);
     return bytes > MID_BYTES_MAX && bytes <= LARGE_BYTES_MAX ? alloc_large(h, bytes) : alloc_any(bytes);
 }
 

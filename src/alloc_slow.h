@@ -9,8 +9,9 @@
 #include "links.h"
 #include "ring.h"
 
-void *alloc_any(size_t bytes);                   /* of any size, by its kind's row */
-void *alloc_tiny(struct heap *h, size_t bytes);  /* the heap's list of the class is empty */
+void *alloc_any(size_t bytes); /* of any size, by its kind's row */
+/* Of the class, whose list in the heap is empty. */
+void *alloc_tiny(struct heap *h, unsigned class_id, size_t bytes);
 void *alloc_answer(struct heap *h, void *block); /* does what another process asks for, and returns the block */
 /* A block of the heap, by the rows, trying again once the caches are empty. NULL, with ENOMEM: no memory. */
 void *alloc_from(struct heap *h, size_t bytes, size_t alignment, bool *zero);

@@ -71,7 +71,7 @@ struct arena_entry {
 struct heap {
     /* hit path */
     _Atomic uintptr_t list[TINY_CLASSES + 1]; /* free blocks; an odd value: none. The last one is always empty */
-    /* tiny_class_table: in reach without another address; see heap_watch_sites */
+    /* tiny_class_table: in reach without another address; see heap_watch_sites and heap_share_classes */
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1];
     /* birth and end */
     _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
@@ -182,6 +182,14 @@ void heap_put_from_arena(struct heap *h);
 /* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who
  * calls: every size leads to the list that is always empty. Frees stay hits. At the start, once. */
 void heap_watch_sites(void);
+/* From now on the sizes in the process's first heap share classes (tiny_shared_class_of), until the heap has cut
+ * SHARED_CUTS pages into blocks: a small program touches a page for each class that it uses, and uses a few blocks of
+ * most sizes. For programs without C++, whose sized deletes expect exact classes. At the start, once. */
+void heap_share_classes(void);
+/* May a block be of the class that its size shares, rather than of its own? */
+bool heap_has_shared_classes(void);
+/* The heap's sizes have classes of their own again, if they shared any. Blocks stay where they are. */
+void heap_end_sharing(struct heap *h);
 /* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
 void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
@@ -212,6 +220,7 @@ enum caches_flag {
     CACHES_STALE = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
     CACHES_WATCHED = 8,  /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
     CACHES_SITED = 16,   /* where blocks come from depends on who asks for them: none is a hit of a ring. Constant */
+    HEAP_SHARING = 32,   /* sizes share classes. Only the owner and its birth change it */
 };
 HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     store_relaxed(&h->caches_busy, true);
@@ -220,6 +229,12 @@ HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
 }
 HAK_INLINE bool caches_enter(struct heap *h) { return caches_enter_unless(h, CACHES_FROZEN); }
 HAK_INLINE void caches_leave(struct heap *h) { PROVEN(leave, store_release(&h->caches_busy, false)); }
+
+/* Of a request for a tiny block that is no hit. */
+unsigned heap_shared_class(struct heap *h, size_t bytes);
+HAK_INLINE unsigned heap_class(struct heap *h, size_t bytes) {
+    return unlikely(load_relaxed(&h->caches_flags) & HEAP_SHARING) ? heap_shared_class(h, bytes) : tiny_class_of(bytes);
+}
 
 /* Called where a put was no hit. */
 void caches_notice(struct heap *h);

@@ -16,6 +16,13 @@
 
 /* ---- freeing with a size ---- */
 
+/* Was a tiny block of that many bytes made for the size while sizes shared classes? A C++ library that a C program has
+ * loaded may name it. */
+static bool is_of_shared_class(const struct block *b, size_t bytes) {
+    return heap_has_shared_classes() && bytes <= TINY_BYTES_MAX &&
+           size_classes[tiny_shared_class_of(bytes)].block_bytes == b->bytes;
+}
+
 /* Is `bytes` a size for such a block? `exactly`: realloc has not left the block larger than it would be made for the
  * size. */
 static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
@@ -25,7 +32,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
     if (bytes > b->bytes || !exactly)
         return bytes <= b->bytes;
     bool is_exact = kind == &kind_large || kind == &kind_huge;
-    return (is_exact ? max_size(bytes, 1) : alloc_good_size(bytes)) == b->bytes;
+    return (is_exact ? max_size(bytes, 1) : alloc_good_size(bytes)) == b->bytes || is_of_shared_class(b, bytes);
 }
 
 /* Which call frees a block and claims to know its size. */

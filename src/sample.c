@@ -165,6 +165,7 @@ static void begin_anew(struct heap *h) {
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLING);
         return;
     }
+    heap_end_sharing(h); /* what is sampled of a class is of its own sizes */
     store_relaxed(&r->mean_bytes, (float)(1 / often));
     if (r->random == 0)
         r->random = os_random(OS_RANDOM_SEED) ^ (uint64_t)h->number << 40 ^ os_now_ms();

@@ -613,7 +613,7 @@ static unsigned tiny_free_dense(struct heap *h, struct slab *s, void *p) {
 static void *tiny_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     (void)alignment;
     *zero = false;
-    return block_word(tiny_refill(h, tiny_class_of(bytes)));
+    return block_word(tiny_refill(h, heap_class(h, bytes)));
 }
 
 static void tiny_release(struct heap *h) {

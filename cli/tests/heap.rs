@@ -265,12 +265,13 @@ fn static_stripped_and_deleted_files_are_read() {
 fn a_forked_child_is_read() {
     let Some(library) = library() else { return };
     let mut program = Program::known(&library, &[]);
-    program.tell("spread 100000 200 1");
+    program.tell("spread 100000 256 1");
     let child = program.ask("fork", "done").remove(0);
     let explanation = explain(&child);
     let _ = Command::new("kill").arg(&child).status();
     adds_up(&explanation, 256 << 10);
-    assert_eq!(class(&explanation, 208)["live_blocks"], 100_000);
+    let blocks = class(&explanation, 256)["live_blocks"].as_i64().unwrap();
+    assert!((100_000..100_010).contains(&blocks), "{blocks}, some of them libc's");
 }
 
 /// Else the command fails, or hangs, on just those programs that are busy.
@@ -289,16 +290,16 @@ fn a_moving_target_is_read() {
 fn planted_fragmentation_is_named() {
     let Some(library) = library() else { return };
     let mut program = Program::known(&library, &[]);
-    program.tell("spread 400000 96 50");
+    program.tell("spread 400000 128 50");
     let explanation = explain(&program.pid());
     adds_up(&explanation, 64 << 10);
     let first = &explanation["advice"][0];
     let said = first["text"].as_str().unwrap();
-    assert!(said.contains("is free in partly used slabs of class 96: 8,0") && said.contains("2 % full"), "{said}");
+    assert!(said.contains("is free in partly used slabs of class 128: 8,0") && said.contains("3 % full"), "{said}");
     assert!(first["saves"].as_i64().unwrap() > 20 * MIB, "{first}");
     assert!(said.contains("hak_should_move"), "{said}");
     let classes = explanation["classes"].as_array().unwrap();
-    let class = classes.iter().find(|class| class["block_bytes"] == 96).unwrap();
+    let class = classes.iter().find(|class| class["block_bytes"] == 128).unwrap();
     let (movable, free) = (class["movable"].as_i64().unwrap(), class["free"].as_i64().unwrap());
     assert!(movable > free / 10 * 9 && movable <= free, "{class}");
     let printed = text(&["explain", &program.pid()]);
@@ -434,9 +435,10 @@ fn a_program_is_explained_at_its_peak() {
     let Some(library) = library() else { return };
     let (program, library) = (directory().join("program"), library.display().to_string());
     let run = |line: &str| json(&["explain", "--json", "--hakmem", &library, "--", program.to_str().unwrap(), line]);
-    let held = run("spread 200000 200 1");
+    let held = run("spread 200000 256 1");
     adds_up(&held, 64 << 10);
-    assert_eq!(class(&held, 208)["live_blocks"], 200_000, "read when it ended");
+    let blocks = class(&held, 256)["live_blocks"].as_i64().unwrap();
+    assert!((200_000..200_010).contains(&blocks), "{blocks} when it ended, some of them libc's");
     let freed = run("peak 2000000 48");
     assert!(freed["process"]["rss"].as_i64().unwrap() > 20 * MIB, "read before it freed: {}", freed["process"]);
     assert!(freed["process"]["rss_peak"].as_i64().unwrap() > 90 * MIB, "{}", freed["process"]);

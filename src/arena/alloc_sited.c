@@ -34,7 +34,7 @@ void *alloc_for_policy(size_t bytes, unsigned policy) {
     return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);
 }
 
-HAK_NOINLINE static void *refill_here(size_t bytes) { return alloc_tiny(hak_heap, bytes); }
+HAK_NOINLINE static void *refill_here(size_t bytes) { return alloc_tiny(hak_heap, tiny_class_of(bytes), bytes); }
 
 /* The hit paths of malloc in such a heap: those of alloc.h and alloc_slow. */
 HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {

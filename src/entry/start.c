@@ -23,6 +23,9 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
+/* Of the C++ library: what every program that can throw has. */
+extern char hak_cxx_personality[] __asm__("__gxx_personality_v0") HAK_WEAK;
+
 enum { CRASH_LINES_MAX = 16 };       /* runtimes that live on such signals do not fill the log */
 static _Atomic uint32_t crash_lines; /* stands for itself */
 
@@ -60,6 +63,8 @@ __attribute__((constructor(101))) void start_library(void) {
     log_start();
     if (has_sites)
         heap_watch_sites();
+    else if (hak_cxx_personality == NULL && option_text(OPT_TUNE)[0] == '\0') /* tunables are by class */
+        heap_share_classes();
     region_freeze();
 }
 

@@ -48,7 +48,8 @@ void prove_class_is_aligned(void) {
 }
 
 /* For every size and every alignment (a power of two) at all: an aligned malloc that is a hit takes from a class
- * whose blocks hold the size and are multiples of the alignment; 0 bytes are no hit. */
+ * whose blocks hold the size and are multiples of the alignment, whether or not sizes share classes; 0 bytes are no
+ * hit. */
 void prove_aligned_hit(void) {
     /* --unwind 1 */
     static uintptr_t block[2];
@@ -58,6 +59,9 @@ void prove_aligned_hit(void) {
     GIVEN(is_power_of_two(alignment) && c < TINY_CLASSES);
     __CPROVER_array_set(heap.list, (uintptr_t)1);
     memcpy(heap.class_table, tiny_class_table, sizeof heap.class_table);
+    size_t whole = class_aligned_bytes(bytes, alignment);
+    if (whole - 1 < TINY_BYTES_MAX && nondet_unsigned() != 0) /* as heap_share_classes does */
+        heap.class_table[(whole + 7) / 8] = (uint8_t)tiny_shared_class_of(round_up(whole, 8));
     heap.list[c] = (uintptr_t)block;
     hak_heap = &heap;
     if (alloc_aligned_hit(alignment, bytes) != NULL) {

@@ -1,6 +1,8 @@
-/* What the library costs a small program: the pages of its variables that the program has to itself. If it fails, each
- * of many small processes is larger; cmake/layout.ld says what belongs where. */
+/* What the library costs a small program in C: the pages of its variables that the program has to itself, and a page of
+ * blocks for sizes that share a class. If it fails, each of many small processes is larger; cmake/layout.ld says what
+ * belongs where. */
 /* SPDX-License-Identifier: MIT */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,9 @@ int main(void) {
             sum += kib;
     }
     fclose(smaps);
+    uintptr_t shared = (uintptr_t)malloc(290) ^ (uintptr_t)malloc(400);
+    if (shared >> 16 != 0)
+        dprintf(1, "blocks of 290 and 400 bytes lie in two slabs\n");
     for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
     dprintf(1, "%s: %lu KiB of the library's variables\n", seen && sum <= KIB_MAX ? "ok" : "too much", sum);

@@ -7,6 +7,7 @@
 
 #include "base/bitset.h"
 #include "base/logs.h"
+#include "alloc.h"
 #include "block.h"
 #include "machine/cgroup.h"
 #include "classes.h"
@@ -110,6 +111,8 @@ int inside_option_write(const char *name, const char *value) { return option_set
 
 void *inside_heap(void) { return hak_heap; }
 int inside_has_heap(void) { return hak_heap->number != HEAP_NONE; }
+void inside_share_classes(void) { heap_share_classes(); }
+void inside_delete_sized(void *p, size_t bytes) { alloc_delete_sized_else(p, bytes); }
 void inside_block_set_live(void *p) {
     struct slab *s = slab_at_offset(region_offset(p));
     store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE);

@@ -103,6 +103,9 @@ void inside_thread_begins(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 int inside_has_heap(void);           /* the calling thread */
+void inside_share_classes(void);
+/* A sized delete that is no hit. */
+void inside_delete_sized(void *p, size_t bytes);
 void inside_block_set_live(void *p); /* as a second thread saw it that frees it at the same moment as the first */
 /* For a mid block: the address behind its slab's last block, whose state, if there were one, is that of a live block
  * (its byte had another meaning in another kind of slab); NULL if there is no byte for it. */
