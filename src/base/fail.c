@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool fail_is_silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
-
 static _Atomic bool is_over, was_told_over; /* hints: set by the thread that ends the program */
 
 void fail_program_is_over(bool over) { store_relaxed(&is_over, over); }
@@ -47,7 +45,7 @@ void fail_explain(fail_explainer *explain) { store_release(&explainer, explain);
 /* Writes the line and what is known about p. `caller`: of a harmless error, else NULL. */
 static void fail_finish(struct text *line, const void *p, const void *caller) {
     bool ends = fail_ends_program(caller != NULL), once = !ends && option(OPT_ON_ERROR) == ON_ERROR_AUTO;
-    if (once && was_told(caller))
+    if (option(OPT_ON_ERROR) == ON_ERROR_IGNORE || (once && was_told(caller)))
         return;
     size_t length = min_size(line->length, line->bytes - 1);
     line->buffer[length] = '\n';
@@ -62,17 +60,13 @@ static void fail_finish(struct text *line, const void *p, const void *caller) {
 
 void fail_double_free(const void *p, size_t block_bytes, enum freer freer) {
     static const char *const freer_text[] = {"", ", freed by this thread", ", freed by another thread"};
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line, "hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes,
                 freer_text[freer]);
     fail_finish(&line, p, NULL);
 }
 
-static void bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes, const void *caller) {
-    if (fail_is_silent())
-        return;
+void fail_bad_query(const char *call, const void *p, const char *why, size_t block_bytes, const void *caller) {
     TEXT_TO_FD(line, -1, 256);
     if (strcmp(call, "free") == 0)
         text_format(&line, "hakmem: invalid free of %x (", (uintptr_t)p);
@@ -86,16 +80,10 @@ static void bad_pointer(const char *call, const void *p, const char *why, size_t
 }
 
 void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
-    bad_pointer(call, p, why, block_bytes, NULL);
-}
-
-void fail_bad_query(const char *call, const void *p, const char *why, size_t block_bytes, const void *caller) {
-    bad_pointer(call, p, why, block_bytes, caller);
+    fail_bad_query(call, p, why, block_bytes, NULL);
 }
 
 void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes, const void *caller) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line, "hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)size_claimed,
                 (uint64_t)block_bytes);
@@ -103,8 +91,6 @@ void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes, const
 }
 
 void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line, "hakmem: free of %x by operator delete%s, allocated by operator new%s (%u-byte block)",
                 (uintptr_t)p, array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
@@ -112,16 +98,12 @@ void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
 }
 
 void fail_damage(const char *what, const void *p, size_t bytes) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line, "hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
     fail_finish(&line, p, NULL);
 }
 
 void fail_overwritten_link(const void *slab, size_t block_bytes) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line,
                 "hakmem: write after free among the %u-byte blocks at %x, or overflow into one, before this call "
@@ -131,8 +113,6 @@ void fail_overwritten_link(const void *slab, size_t block_bytes) {
 }
 
 void fail_unused_written(const void *at) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
     text_format(&line, "hakmem: write into unused memory at %x, before this call (GUARD_SAMPLE_BYTES finds the write)",
                 (uintptr_t)at);
@@ -140,11 +120,8 @@ void fail_unused_written(const void *at) {
 }
 
 void fail_bad_arena(const char *call, uintptr_t handle) {
-    if (fail_is_silent())
-        return;
     TEXT_TO_FD(line, -1, 256);
-    text_format(&line, "hakmem: %s with %x, which is no arena, or one that was destroyed or released", call,
-                (uint64_t)handle);
+    text_format(&line, "hakmem: %s with %x, which is no arena, or one that was destroyed or released", call, handle);
     fail_finish(&line, NULL, NULL);
 }
 
