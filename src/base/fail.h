@@ -1,5 +1,5 @@
 /* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then which
- * calls led there (observe/report.h), then abort. ON_ERROR=report also writes a file (observe/error_file.h). With
+ * calls led there, then abort. ON_ERROR=report also writes a file (observe/report.h). With
  * ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
  * block alone. None of them allocates.
  *

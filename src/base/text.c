@@ -89,6 +89,17 @@ void text_pad(struct text *t, size_t from, size_t width) {
         text_put(t, " ", 1);
 }
 
+/* Control characters become spaces. */
+static void put_json_string(struct text *t, const char *s) {
+    text_string(t, "\"");
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            text_string(t, "\\");
+        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
+    }
+    text_string(t, "\"");
+}
+
 static void text_format_list(struct text *t, const char *format, va_list values) {
     for (const char *at = format; *at != '\0'; at++) {
         const char *next = strchr(at, '%');
@@ -102,6 +113,7 @@ static void text_format_list(struct text *t, const char *format, va_list values)
         case 'u': text_number(t, va_arg(values, uint64_t)); break;
         case 'd': put_signed(t, va_arg(values, int64_t)); break;
         case 'x': text_hex(t, va_arg(values, uintptr_t)); break;
+        case 'j': put_json_string(t, va_arg(values, const char *)); break;
         case 'b': text_bytes(t, va_arg(values, uint64_t)); break;
         default: text_put(t, at, 1); break;
         }
@@ -115,21 +127,6 @@ void text_format(struct text *t, const char *format, ...) {
     va_end(values);
 }
 
-void text_json_string(struct text *t, const char *s) {
-    text_string(t, "\"");
-    for (; *s != '\0'; s++) {
-        if (*s == '"' || *s == '\\')
-            text_string(t, "\\");
-        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
-    }
-    text_string(t, "\"");
-}
-
-static bool terminate(struct text *t) {
-    t->buffer[min_size(t->length, t->bytes - 1)] = '\0';
-    return t->length < t->bytes;
-}
-
 bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number) {
     bool has_process = false, has_number = false;
     for (const char *s = pattern; *s != '\0'; s++) {
@@ -141,22 +138,22 @@ bool text_output_name(struct text *path, const char *pattern, enum output_name n
             text_put(path, s, 1);
         }
     }
-    if (!terminate(path) || name == NAME_EXACT || os_is_device(path->buffer))
+    if (text_end(path) >= path->bytes || name == NAME_EXACT || os_is_device(path->buffer))
         return path->length < path->bytes;
     if (!has_process)
         text_format(path, ".%u", (uint64_t)os_process());
     if (name == NAME_NUMBERED && !has_number)
         text_format(path, ".%u", number);
-    return terminate(path);
+    return text_end(path) < path->bytes;
 }
 
-int text_open_output(const char *pattern, enum output_name name, uint64_t number) {
+static int open_output(const char *pattern, enum output_name name, uint64_t number) {
     TEXT_TO_FD(path, -1, 512);
     return text_output_name(&path, pattern, name, number) ? os_open_output(path.buffer) : -1;
 }
 
 HAK_AT_START void text_open_end_file(struct end_file *file, const char *pattern) {
-    int fd = strstr(pattern, "%n") == NULL ? text_open_output(pattern, NAME_PROCESS, 1) : -1;
+    int fd = strstr(pattern, "%n") == NULL ? open_output(pattern, NAME_PROCESS, 1) : -1;
     if (fd < 0)
         return;
     file->fd = os_keep_output(fd);
@@ -164,8 +161,17 @@ HAK_AT_START void text_open_end_file(struct end_file *file, const char *pattern)
     os_close(fd);
 }
 
-int text_end_file(const struct end_file *file) {
-    return file->fd >= 0 && file->process == os_process() ? file->fd : -1;
+int text_begin_output(const struct end_file *at_end, const char *pattern, enum output_name name, uint64_t number) {
+    bool kept = name == NAME_PROCESS && at_end->fd >= 0 && at_end->process == os_process();
+    return kept ? at_end->fd : open_output(pattern, name, number);
+}
+
+uint64_t text_end_output(const struct end_file *at_end, int fd) {
+    if (fd < 0 || fd == at_end->fd)
+        return 0;
+    uint64_t bytes = os_written(fd);
+    os_close(fd);
+    return bytes;
 }
 
 void text_line(const char *format, ...) {

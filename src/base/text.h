@@ -23,7 +23,8 @@ void text_number(struct text *t, uint64_t n);
 void text_hex_bytes(struct text *t, const void *bytes, size_t count); /* two digits each */
 void text_bytes(struct text *t, uint64_t n);                          /* "1.5 MiB" */
 void text_pad(struct text *t, size_t from, size_t width);             /* spaces up to `width` bytes behind `from` */
-/* %s const char*, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the forms that messages need. */
+/* %s const char*, %j the same as a string of JSON's, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the
+ * forms that messages need. */
 void text_format(struct text *t, const char *format, ...);
 
 /* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that
@@ -35,7 +36,6 @@ enum output_name {
 };
 /* Terminated. False: it does not fit, and is cut off, so that it is another file's. */
 bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number);
-int text_open_output(const char *pattern, enum output_name name, uint64_t number); /* -1 on failure */
 
 /* A file for the program's end. It is open from the start: so it lies where the name led then, and a sandbox may forbid
  * to open it later. The child of a fork has no part in it. */
@@ -45,10 +45,10 @@ struct end_file {
 };
 /* Not for names with %n. Stays closed if the file cannot be opened. */
 void text_open_end_file(struct end_file *file, const char *pattern);
-int text_end_file(const struct end_file *file); /* -1: this process has none */
-
-/* A string with its quotes, for JSON. Control characters become spaces. */
-void text_json_string(struct text *t, const char *s);
+/* Opens the file of that name or, for NAME_PROCESS, takes this process's file for the end, if there is one. -1 on
+ * failure. The end closes what was opened, and returns its size. */
+int text_begin_output(const struct end_file *at_end, const char *pattern, enum output_name name, uint64_t number);
+uint64_t text_end_output(const struct end_file *at_end, int fd);
 
 /* Writes one formatted line to the standard error. */
 void text_line(const char *format, ...);

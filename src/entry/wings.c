@@ -8,7 +8,7 @@
 #include "hooks.h"
 #include "learn/presets.h"
 #include "observe/dump.h"
-#include "observe/error_file.h"
+#include "observe/report.h"
 #include "observe/exit_check.h"
 #include "observe/inspect.h"
 #include "observe/sampled.h"
@@ -26,16 +26,14 @@ void hook_start(void) {
     if (option(OPT_SECURE))
         span_start();
     stats_init();
-    fail_explain(error_explain);
+    fail_explain(report_error);
     if (option(OPT_INSPECT))
         os_allow_readers();
     if (dump_start())
         sampled_switch(option(OPT_PROFILE_BYTES));
 }
 
-bool hook_explain_fault(const void *at, const char *access, uintptr_t code) {
-    return error_explain_fault(at, access, code);
-}
+bool hook_explain_fault(const void *at, const char *access, uintptr_t code) { return report_fault(at, access, code); }
 
 static void log_retries(void) {
     struct heap_figures *f = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;

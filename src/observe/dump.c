@@ -42,13 +42,9 @@ static uint32_t dump_begin(void) {
 static struct end_file profile_at_end = {-1, 0}; /* of PROFILE_FILE */
 
 static bool dump_profile_named(const char *pattern, enum output_name name, uint32_t number, const char *moment) {
-    int kept = name == NAME_PROCESS ? text_end_file(&profile_at_end) : -1;
-    int fd = kept >= 0 ? kept : text_open_output(pattern, name, number);
+    int fd = text_begin_output(&profile_at_end, pattern, name, number);
     bool written = fd >= 0 && profile_write(fd, moment);
-    if (fd >= 0 && fd != kept) {
-        rmw_add(&dumps.written_bytes, os_written(fd));
-        os_close(fd);
-    }
+    rmw_add(&dumps.written_bytes, text_end_output(&profile_at_end, fd));
     return written;
 }
 

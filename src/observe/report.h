@@ -1,23 +1,26 @@
-/* What follows the line of a failure: in which process and thread, and which calls led there. Any thread, in a signal
- * handler, too; nothing allocates. */
+/* Explains an error: in lines on standard error, and with ON_ERROR=report also in a JSON document, the file
+ * REPORT_FILE, which `hakmem symbolize` and programs that gather such documents read.
+ *
+ * The lines: "hakmem:   in process 12 (server), thread 14 (worker)", then one for each call outside the library,
+ * innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or, without a known name, "hakmem:   0x… PATH+0x1234
+ * (build id 5a…)". Then likewise the calls that allocated and freed the block, as far as they are known.
+ *
+ * The document is one object with these members: "hakmem_report" (1), "error" (the first line), "address", "version",
+ * "program", "pid", "process", "thread" and "thread_name"; "calls", each with "address", and as far as they are known
+ * "function", "function_offset", "path", "offset" (as `hakmem symbolize` wants it) and "build_id"; "allocated" and
+ * "freed", the stacks of the calls that allocated and freed the block, each with "thread" and "calls", or null if
+ * unknown; and "statistics", as hak_stats_json writes them, with all options.
+ *
+ * The functions do not allocate. Any thread may call them, also in a signal handler. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "base/text.h"
+#include "base/base.h"
 
-enum { REPORT_CALLERS = 32 };
+/* Prints what follows the line of a failure: the call stack, the stacks of the calls that allocated and freed the block
+ * at p, and where the document is; if the program goes on, only the last of these and the caller of a harmless error
+ * (fail.h). */
+void report_error(const char *line, const void *p, bool ends, const void *caller);
 
-/* "hakmem:   in process 12 (server), thread 14 (worker)", then the program's calls that led here. `code`: where a
- * signal interrupted the program; 0: in a call of the program's. Nothing in a sandbox, which may end the program
- * sooner. */
-void report_here(uintptr_t code);
-/* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or,
- * without a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". With `json` the elements of an array of calls there
- * instead, each with "address", and as far as they are known "function", "function_offset", "path", "offset" (as
- * `hakmem symbolize` wants it) and "build_id". */
-void report_calls(struct text *json, const uintptr_t *callers, unsigned depth);
-/* One such line without the name, for a program that goes on: asks nothing of the kernel but to write. */
-void report_caller(uintptr_t caller);
-
-/* As report_here, the members "pid", "process", "thread", "thread_name" and "calls" of an object. */
-void report_json_here(struct text *t, uintptr_t code);
+/* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */
+bool report_fault(const void *address, const char *access, uintptr_t code);

@@ -402,10 +402,8 @@ static void put_arenas(struct text *t) {
     bool any = false;
     text_string(t, "\"arenas\":[");
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; any = true) {
-        text_string(t, any ? ",{\"name\":" : "{\"name\":");
-        text_json_string(t, arena.name);
-        text_format(t, ",\"used_bytes\":%u,\"peak_bytes\":%u", (uint64_t)arena.use.used_bytes,
-                    (uint64_t)arena.use.peak_bytes);
+        text_format(t, "%s{\"name\":%j,\"used_bytes\":%u,\"peak_bytes\":%u", any ? "," : "", arena.name,
+                    (uint64_t)arena.use.used_bytes, (uint64_t)arena.use.peak_bytes);
         if (arena.use.limit_bytes != 0)
             text_format(t, ",\"limit_bytes\":%u", (uint64_t)arena.use.limit_bytes);
         text_string(t, "}");
@@ -477,9 +475,9 @@ static void put_json_nodes(struct text *t) {
 static void put_json(struct text *t, const struct heap_figures *f) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
-    text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"program\":", HAKMEM_VERSION, (uint64_t)os_process());
-    text_json_string(t, os_program());
-    text_format(t, ",\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
+    text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"program\":%j,", HAKMEM_VERSION, (uint64_t)os_process(),
+                os_program());
+    text_format(t, "\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         text_format(t, "\"%s\":%d,", term_table[i].name, f->term[i]);
     text_format(t, "\"total\":%d},\"retained_bytes\":{", f->total);
@@ -508,8 +506,7 @@ static void put_json(struct text *t, const struct heap_figures *f) {
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         char value[256];
         option_format((enum option)o, value, sizeof value);
-        text_format(t, "%s\"%s\":", o == 0 ? "" : ",", option_name((enum option)o));
-        text_json_string(t, value);
+        text_format(t, "%s\"%s\":%j", o == 0 ? "" : ",", option_name((enum option)o), value);
     }
     text_string(t, "}}\n");
 }
@@ -551,14 +548,6 @@ size_t stats_xml(struct heap_figures *f) {
 
 static int stats_fd = -1; /* kept from the start: programs close the standard error */
 
-static int open_stats_file(enum output_name name, uint64_t number) {
-    const char *pattern = option_text(OPT_STATS_FILE);
-    int fd = *pattern != '\0' ? text_open_output(pattern, name, number) : -1;
-    if (*pattern != '\0' && fd < 0)
-        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
-    return fd;
-}
-
 static struct end_file stats_at_end = {-1, 0};
 
 HAK_AT_START void stats_init(void) {
@@ -575,8 +564,10 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
     struct heap_figures *f = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
     if (f == NULL)
         return 0;
-    int kept = name == NAME_PROCESS ? text_end_file(&stats_at_end) : -1;
-    int file = kept >= 0 ? kept : open_stats_file(name, number);
+    const char *pattern = option_text(OPT_STATS_FILE);
+    int file = *pattern != '\0' ? text_begin_output(&stats_at_end, pattern, name, number) : -1;
+    if (*pattern != '\0' && file < 0)
+        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
     int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
     struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
@@ -585,11 +576,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
         put_json(&t, f);
     text_flush(&t);
     stats_end(f);
-    if (kept >= 0 || file < 0)
-        return 0;
-    uint64_t bytes = os_written(file);
-    os_close(file);
-    return bytes;
+    return text_end_output(&stats_at_end, file);
 }
 
 /* ---- by class ---- */
