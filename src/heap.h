@@ -110,7 +110,7 @@ struct heap {
     struct ring *rings;           /* newest first */
     /* pool, counters */
     struct client pool;
-    /* what its threads allocated by site, see lane.h; NULL: nothing yet. It stays when a thread ends */
+    /* what its threads allocated by site, see site_api.c; NULL: nothing yet. It stays when a thread ends */
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */
     struct sampler sample;

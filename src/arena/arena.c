@@ -180,49 +180,7 @@ void arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
     arena_put(a);
 }
 
-/* ---- figures ---- */
-
 uintptr_t arena_of_block(const void *block) {
     uint32_t number = region_has(block) ? superslab_arena(region_offset(block) / SUPERSLAB_BYTES) : 0;
     return number != 0 ? load_relaxed(&arena_numbered(number)->handle) : 0;
-}
-
-void arena_measure(const struct arena *a, hak_arena_stats *stats) {
-    struct arena_use use = arena_use(a);
-    *stats = (hak_arena_stats){
-        .used_bytes = use.used_bytes,
-        .peak_bytes = use.peak_bytes,
-        .limit_bytes = use.limit_bytes,
-        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
-        .refusals = load_relaxed(&a->refusals),
-    };
-    for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
-        stats->heaps++;
-}
-
-/* ---- visiting ---- */
-
-struct visit {
-    hak_arena_visitor *call;
-    void *argument;
-    int answer; /* of the last call; not 0: it was the last */
-};
-
-static bool call_visitor(void *block, size_t bytes, void *visit) {
-    struct visit *v = visit;
-    v->answer = v->call(block, bytes, v->argument);
-    return v->answer == 0;
-}
-
-int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
-    struct visit v = {visit, argument, 0};
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->next_in_arena)
-        thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
-    for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
-        for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
-            struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);
-            if (slab_kind(s) >= KIND_IN_ARENA && kind_of(s)->visit != NULL)
-                kind_of(s)->visit(s, call_visitor, &v);
-        }
-    return v.answer;
 }

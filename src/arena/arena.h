@@ -1,5 +1,4 @@
-/* What a program does with an arena: making and ending it, its blocks, its figures. See hakmem.h for what the calls
- * promise.
+/* Making and ending an arena. See hakmem.h for what the calls promise.
  *
  *  1. An arena ends in three steps: its handle becomes invalid, its SuperSlabs become the process's, and its heaps go
  *     back to the stock. No block is looked at, only the record of each slot.
@@ -23,5 +22,3 @@ struct arena *arena_checked(uintptr_t handle, const char *call);
 
 /* The arena a block is in; 0: none, or no block of this heap. */
 uintptr_t arena_of_block(const void *block);
-void arena_measure(const struct arena *a, hak_arena_stats *stats);
-int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument);

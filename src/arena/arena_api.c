@@ -1,4 +1,4 @@
-/* The hak_arena_* functions of hakmem.h: the hit path of malloc in an arena, and what checks arguments.
+/* The hak_arena_* functions of hakmem.h: the hit path of malloc in an arena, and what looks at its blocks.
  *
  * The hit path is that of alloc.h with the thread's heap for the arena; fast_path_test counts what it takes more. */
 /* SPDX-License-Identifier: MIT */
@@ -8,7 +8,9 @@
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
 #include "hakmem.h"
+#include "kinds.h"
 #include "lookup.h"
+#include "space/arena_space.h"
 #include "entry/start.h"
 #include "thread.h"
 
@@ -117,15 +119,49 @@ int hak_arena_no_dump(hak_arena *arena) {
     return 0;
 }
 
+/* ---- figures, visiting ---- */
+
 int hak_arena_get_stats(hak_arena *arena, hak_arena_stats *stats) {
     const struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_get_stats");
     if (a == NULL)
         return EINVAL;
-    arena_measure(a, stats);
+    struct arena_use use = arena_use(a);
+    *stats = (hak_arena_stats){
+        .used_bytes = use.used_bytes,
+        .peak_bytes = use.peak_bytes,
+        .limit_bytes = use.limit_bytes,
+        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
+        .refusals = load_relaxed(&a->refusals),
+    };
+    for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
+        stats->heaps++;
     return 0;
+}
+
+struct visit {
+    hak_arena_visitor *call;
+    void *argument;
+    int answer; /* of the last call; not 0: it was the last */
+};
+
+static bool call_visitor(void *block, size_t bytes, void *visit) {
+    struct visit *v = visit;
+    v->answer = v->call(block, bytes, v->argument);
+    return v->answer == 0;
 }
 
 int hak_arena_visit(hak_arena *arena, hak_arena_visitor *visit, void *argument) {
     struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_visit");
-    return a != NULL ? arena_visit(a, visit, argument) : -1;
+    struct visit v = {visit, argument, 0};
+    if (a == NULL)
+        return -1;
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->next_in_arena)
+        thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
+    for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
+        for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
+            struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);
+            if (slab_kind(s) >= KIND_IN_ARENA && kind_of(s)->visit != NULL)
+                kind_of(s)->visit(s, call_visitor, &v);
+        }
+    return v.answer;
 }

@@ -6,8 +6,6 @@
  *     of a program whose compiler tells (entry/hinted.c).
  *  2. Short-lived blocks stay in the process's heap, which frees them fastest; so do blocks above 64 KiB, which share
  *     no page with others.
- *  3. A site is a number that the program gives to a place of its code. Each heap counts what its threads allocate by
- *     site, with plain stores; a reader adds up the heaps.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -16,7 +14,7 @@
 #include "hakmem.h"
 #include "heap.h"
 
-enum { POLICIES = HAK_POLICY_DENSE + 1, LANE_POINTERS = POLICIES, LANES, SITES_MAX = 1024 };
+enum { POLICIES = HAK_POLICY_DENSE + 1, LANE_POINTERS = POLICIES, LANES };
 
 /* The arena of each lane, by policy; 0: none yet, or the policy has none. */
 extern HAK_HIDDEN _Atomic uintptr_t lane_handles[LANES];
@@ -27,16 +25,3 @@ HAK_INLINE uintptr_t lane_handle(unsigned lane) {
 }
 /* Policies as hakmem.h writes them, such as "long-lived", then the others. */
 extern HAK_HIDDEN const char *const lane_names[LANES];
-
-/* By site, in each heap. The heap's thread writes; any thread reads. */
-struct site_count {
-    _Atomic uint64_t blocks, bytes;
-};
-
-/* See hakmem.h. */
-unsigned site_make(const char *name, unsigned policy);
-bool site_exists(unsigned site);
-unsigned site_policy(unsigned site); /* of a site that exists */
-void site_measure(unsigned site, hak_site_stats *stats);
-/* Counts one block in the calling thread's heap. */
-void site_count(unsigned site, size_t bytes);
