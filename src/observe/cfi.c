@@ -247,25 +247,34 @@ static void remember_or_restore(struct machine *m, struct reader *r, bool rememb
         r->is_bad = true;
 }
 
-static void rule_of_cfa(struct machine *m, struct reader *r, uint64_t op) {
+/* Instructions whose first operand is a register's number, a bit each. */
+#define NUMBERED                                                                                                       \
+    (1u << OFFSET_EXTENDED | 1u << RESTORE_EXTENDED | 1u << UNDEFINED | 1u << SAME_VALUE | 1u << REGISTER |            \
+     1u << DEFINE_CFA | 1u << DEFINE_CFA_REGISTER | 1u << EXPRESSION | 1u << OFFSET_EXTENDED_SIGNED |                  \
+     1u << DEFINE_CFA_SIGNED | 1u << VALUE_OFFSET | 1u << VALUE_OFFSET_SIGNED | 1u << VALUE_EXPRESSION)
+
+static void run_instruction(struct machine *m, struct reader *r, uint64_t op) {
     int64_t factor = m->common->data_factor;
-    uint64_t number = m->row->cfa_register;
-    if (op == DEFINE_CFA || op == DEFINE_CFA_SIGNED || op == DEFINE_CFA_REGISTER)
-        number = read_uleb(r);
+    uint64_t number = op < 32 && NUMBERED >> op & 1 ? read_uleb(r) : m->row->cfa_register;
     switch (op) {
+    case 0:
+    case NEGATE_SIGNATURE_WITH_CODE: /* signatures are always taken off */
+    case NEGATE_SIGNATURE: break;
+    case SET_LOCATION: m->location = read_pointer(r, m->common->pointer_form); break;
+    case ADVANCE_1: m->location += read_bytes(r, 1) * m->common->code_factor; break;
+    case ADVANCE_2: m->location += read_bytes(r, 2) * m->common->code_factor; break;
+    case ADVANCE_4: m->location += read_bytes(r, 4) * m->common->code_factor; break;
+    case REMEMBER:
+    case RESTORE_STATE: remember_or_restore(m, r, op == REMEMBER); break;
     case DEFINE_CFA:
     case DEFINE_CFA_OFFSET: set_cfa(m, r, number, (int64_t)read_uleb(r)); break;
     case DEFINE_CFA_SIGNED:
     case DEFINE_CFA_OFFSET_SIGNED: set_cfa(m, r, number, read_sleb(r) * factor); break;
     case DEFINE_CFA_REGISTER: set_cfa(m, r, number, m->row->cfa_value); break;
-    default: m->row->cfa_value = (int32_t)take_block(m, r); m->row->cfa_by_expression = true;
-    }
-}
-
-static void rule_of_register(struct machine *m, struct reader *r, uint64_t op) {
-    int64_t factor = m->common->data_factor;
-    uint64_t number = read_uleb(r);
-    switch (op) {
+    case DEFINE_CFA_EXPRESSION:
+        m->row->cfa_value = (int32_t)take_block(m, r);
+        m->row->cfa_by_expression = true;
+        break;
     case OFFSET_EXTENDED: set_rule(m, number, CFI_SAVED, (int64_t)read_uleb(r) * factor); break;
     case OFFSET_EXTENDED_SIGNED: set_rule(m, number, CFI_SAVED, read_sleb(r) * factor); break;
     case VALUE_OFFSET: set_rule(m, number, CFI_OFFSET, (int64_t)read_uleb(r) * factor); break;
@@ -275,33 +284,9 @@ static void rule_of_register(struct machine *m, struct reader *r, uint64_t op) {
     case REGISTER: set_rule(m, number, CFI_REGISTER, (int64_t)read_uleb(r)); break;
     case RESTORE_EXTENDED: restore_rule(m, number); break;
     case UNDEFINED: set_rule(m, number, CFI_UNDEFINED, 0); break;
-    default: set_rule(m, number, CFI_SAME, 0);
-    }
-}
-
-static void other_instruction(struct machine *m, struct reader *r, uint64_t op) {
-    switch (op) {
-    case 0: break;
-    case SET_LOCATION: m->location = read_pointer(r, m->common->pointer_form); break;
-    case ADVANCE_1: m->location += read_bytes(r, 1) * m->common->code_factor; break;
-    case ADVANCE_2: m->location += read_bytes(r, 2) * m->common->code_factor; break;
-    case ADVANCE_4: m->location += read_bytes(r, 4) * m->common->code_factor; break;
-    case REMEMBER:
-    case RESTORE_STATE: remember_or_restore(m, r, op == REMEMBER); break;
-    case DEFINE_CFA:
-    case DEFINE_CFA_SIGNED:
-    case DEFINE_CFA_REGISTER:
-    case DEFINE_CFA_OFFSET:
-    case DEFINE_CFA_OFFSET_SIGNED:
-    case DEFINE_CFA_EXPRESSION: rule_of_cfa(m, r, op); break;
-    case NEGATE_SIGNATURE_WITH_CODE:
-    case NEGATE_SIGNATURE: break; /* signatures are always taken off */
+    case SAME_VALUE: set_rule(m, number, CFI_SAME, 0); break;
     case ARGUMENTS_BYTES: read_uleb(r); break;
-    default:
-        if (op <= VALUE_EXPRESSION)
-            rule_of_register(m, r, op);
-        else
-            r->is_bad = true;
+    default: r->is_bad = true;
     }
 }
 
@@ -313,7 +298,7 @@ static bool cfi_run(struct machine *m, struct reader program, uintptr_t address)
         case ADVANCE: m->location += (op & OPERAND) * m->common->code_factor; break;
         case OFFSET: set_rule(m, op & OPERAND, CFI_SAVED, (int64_t)read_uleb(&program) * m->common->data_factor); break;
         case RESTORE: restore_rule(m, op & OPERAND); break;
-        default: other_instruction(m, &program, op);
+        default: run_instruction(m, &program, op);
         }
         if (m->location > address)
             break;
