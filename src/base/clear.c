@@ -37,6 +37,15 @@ void *clear_pages(void *block, size_t bytes) {
     return p;
 }
 
+bool make_zero(void *pages, size_t bytes) {
+    if (os_advise(OS_PURGE, pages, bytes))
+        return true;
+    bool accessible = os_commit(pages, bytes);
+    if (accessible)
+        memset(pages, 0, bytes);
+    return accessible;
+}
+
 void touch_pages(void *begin, size_t bytes) {
     for (size_t at = 0; at < bytes; at += os_page_bytes())
         *((volatile char *)begin + at) = 0;

@@ -11,5 +11,7 @@ void *clear_pages(void *block, size_t bytes);
 
 /* `bytes` is a multiple of a word's. */
 bool is_all_zero(const void *words, size_t bytes);
+/* Makes pages zero, some of which may be inaccessible: purges them, or else makes them accessible and clears them. */
+bool make_zero(void *pages, size_t bytes);
 /* A touch of each page: it is resident and writable afterwards. */
 void touch_pages(void *begin, size_t bytes);

@@ -147,11 +147,8 @@ static bool open_block(struct slab *s, bool zero) {
     bool shut = is_shut(s);
     char *begin = span_begin(s);
     size_t bytes = s->single.span_slots * SLOT_BYTES;
-    if (!zero && !shut && !os_advise(OS_PURGE, begin, bytes)) {
-        if (!os_commit(begin, bytes))
-            return false;
-        memset(begin, 0, bytes);
-    }
+    if (!zero && !shut && !make_zero(begin, bytes))
+        return false;
     guard(s, shut);
     begin = open_part(s, &bytes);
     if (s->single.is_huge && s->single.has_guards ? renew(OS_FRESH_HUGE, begin, bytes) : os_commit(begin, bytes)) {

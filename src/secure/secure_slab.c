@@ -77,7 +77,7 @@ static void end_slab(struct heap *h, struct slab *s, unsigned c) {
     store_relaxed(&s->mid.secure->claimed, false);
     secure_slab_set_kind(s, KIND_FREE);
     count(&h->pool.counters, COUNT_slabs_emptied);
-    (c == ZERO_CLASS ? span_give_shut : span_give)(h, slot_of(s), order_of_class(c), secure_check_span);
+    span_give(h, slot_of(s), order_of_class(c), c == ZERO_CLASS, secure_check_span);
 }
 
 /* Lowers `held` by `n` blocks whose bits are set. The slab may be gone afterwards. The thread that lets go of the last

@@ -2,13 +2,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_span.h"
 #include "space/arena_space.h"
+#include "base/clear.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
 #include "secure/secure_block.h"
-
-#include <string.h>
 
 #define GUARDED_MAX 800 /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
 #define TABLE_DUMPED_SUPERSLABS ((size_t)2048) /* whose rows are in core dumps: 4 GiB */
@@ -136,8 +135,7 @@ static void close_span(size_t slot, unsigned order) {
     char *at = slot_address(slot);
     if (superslab_at(slot / SUPERSLAB_SLOTS)->has_guards)
         os_forbid(at, SLOT_BYTES << order);
-    if (!os_advise(OS_PURGE, at, SLOT_BYTES << order) && os_commit(at, SLOT_BYTES << order))
-        memset(at, 0, SLOT_BYTES << order);
+    make_zero(at, SLOT_BYTES << order);
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -169,17 +167,6 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
 /* The slots outside of all spans in a SuperSlab of this order: never resident, so not counted against limits. */
 static ptrdiff_t guard_slots(unsigned order) { return SUPERSLAB_SLOTS - (ptrdiff_t)(spans_of(order) << order); }
 
-/* Makes a SuperSlab from the pool zero. Parts of it may be inaccessible. */
-static bool clear_superslab(size_t superslab) {
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
-    if (os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
-        return true;
-    if (!os_commit(at, SUPERSLAB_BYTES))
-        return false;
-    memset(at, 0, SUPERSLAB_BYTES);
-    return true;
-}
-
 /* Returns the number of the new SuperSlab; BITSET_NONE: no memory. An arena does not count it, but the spans that it
  * takes: so the SuperSlab comes from the process, by the heap of the thread itself. */
 static size_t cut_superslab(struct heap *h, unsigned c) {
@@ -194,12 +181,12 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     if (superslab == BITSET_NONE)
         return BITSET_NONE;
     superslab_at(superslab)->has_guards = rmw_add(&spans_all.guarded_superslabs, 1) < GUARDED_MAX;
-    if (!open_table(superslab, table_bytes_for(c)) || (!zero && !clear_superslab(superslab))) {
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (!open_table(superslab, table_bytes_for(c)) || (!zero && !make_zero(at, SUPERSLAB_BYTES))) {
         rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
         pool_give_run(&h->pool, superslab, 1, !zero);
         return BITSET_NONE;
     }
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->single.is_shut = false;
     if (!superslab_at(superslab)->has_guards || !os_forbid(at, SUPERSLAB_BYTES)) {
@@ -263,7 +250,7 @@ size_t span_take(struct heap *h, unsigned c) {
     if (slot != BITSET_NONE && open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
         return slot;
     if (slot != BITSET_NONE)
-        span_give_shut(h, slot, order, unchecked);
+        span_give(h, slot, order, true, unchecked);
     else if (h->pool.arena != 0)
         arena_lost(h->pool.arena, (size_t)1 << order);
     return BITSET_NONE;
@@ -311,9 +298,9 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. No
- * span of an arena stays resident, and its SuperSlab stays the arena's. */
-static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check) {
+/* A span that was shut is closed like any span that does not stay resident; span_take opens it. No span of an arena
+ * stays resident, and its SuperSlab stays the arena's. */
+void span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
     uint32_t arena = superslab_arena(superslab);
@@ -334,13 +321,6 @@ static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool s
         another = bitset_find(&hak_region.sets, set, superslab + 1);
     if (another != BITSET_NONE)
         give_superslab(h, superslab, order, check);
-}
-
-void span_give(struct heap *h, size_t slot, unsigned order, span_visitor *check) {
-    secure_span_give(h, slot, order, false, check);
-}
-void span_give_shut(struct heap *h, size_t slot, unsigned order, span_visitor *check) {
-    secure_span_give(h, slot, order, true, check);
 }
 
 void span_left_arena(struct heap *h, size_t superslab) {

@@ -85,14 +85,13 @@ typedef void span_visitor(size_t slot, unsigned order);
 /* Takes a span for a slab of the class, with all bytes zero. Returns its first slot's number; BITSET_NONE: no
  * memory. */
 size_t span_take(struct heap *h, unsigned c);
-/* Gives a span back, which must be zero again, unless it is an arena's. `check` sees each span before its memory
- * goes. */
-void span_give(struct heap *h, size_t slot, unsigned order, span_visitor *check);
+/* Gives a span back, which must be zero again, unless it is an arena's or was shut. `check` sees each span before its
+ * memory goes. */
+void span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check);
 /* The SuperSlab, which was an arena's, is the process's now, with the spans that are in use. */
 void span_left_arena(struct heap *h, size_t superslab);
-/* Makes a span inaccessible, from span_take to span_give_shut, unless the kernel refuses. */
+/* Makes a span inaccessible, from span_take to span_give, unless the kernel refuses. */
 void span_shut(size_t slot, unsigned order);
-void span_give_shut(struct heap *h, size_t slot, unsigned order, span_visitor *check);
 /* How many unused slots may stay resident: RETAIN_BYTES, and one for every `share` slots in use or more. The `waiting`
  * slots, which are in quarantine, do not count as in use. */
 size_t spans_resident_bound(size_t waiting, unsigned share);
