@@ -84,11 +84,6 @@ void text_bytes(struct text *t, uint64_t n) {
     text_string(t, units[unit]);
 }
 
-void text_pad(struct text *t, size_t from, size_t width) {
-    while (t->length < from + width)
-        text_put(t, " ", 1);
-}
-
 /* Control characters become spaces. */
 static void put_json_string(struct text *t, const char *s) {
     text_string(t, "\"");
@@ -125,6 +120,18 @@ void text_format(struct text *t, const char *format, ...) {
     va_start(values, format);
     text_format_list(t, format, values);
     va_end(values);
+}
+
+void text_cell(struct text *t, size_t width, const char *format, ...) {
+    char cell[64];
+    struct text own = text_into(cell, sizeof cell);
+    va_list values;
+    va_start(values, format);
+    text_format_list(&own, format, values);
+    va_end(values);
+    while (own.length < min_size(width, sizeof cell))
+        cell[own.length++] = ' ';
+    text_put(t, cell, min_size(own.length, sizeof cell));
 }
 
 bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number) {

@@ -22,10 +22,11 @@ void text_printable(struct text *t, const char *s, size_t length); /* 64 bytes a
 void text_number(struct text *t, uint64_t n);
 void text_hex_bytes(struct text *t, const void *bytes, size_t count); /* two digits each */
 void text_bytes(struct text *t, uint64_t n);                          /* "1.5 MiB" */
-void text_pad(struct text *t, size_t from, size_t width);             /* spaces up to `width` bytes behind `from` */
 /* %s const char*, %j the same as a string of JSON's, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the
  * forms that messages need. */
 void text_format(struct text *t, const char *format, ...);
+/* A column of a table: the same in 64 bytes at most, and spaces up to the width. */
+void text_cell(struct text *t, size_t width, const char *format, ...);
 
 /* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that
  * lacks one gets it appended, so that no process overwrites another's file; not where a FIFO or a device is. */

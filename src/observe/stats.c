@@ -281,17 +281,12 @@ static uint32_t next_arena(uint32_t number, struct arena_seen *arena) {
 
 /* ---- text ---- */
 
-static void put_term(struct text *t, const char *name, int64_t bytes, int64_t total, const char *meaning) {
-    size_t from = t->length;
-    text_format(t, "  %s", name);
-    text_pad(t, from, 24);
-    size_t figure = t->length;
-    text_bytes(t, (uint64_t)bytes);
-    text_pad(t, figure, 13);
-    size_t share = t->length;
-    text_format(t, "%u %%", (uint64_t)bytes * 100 / (uint64_t)(total > 0 ? total : 1));
-    text_pad(t, share, 8);
-    text_format(t, "%s\n", meaning);
+static void put_term(struct text *t, unsigned term, const struct heap_figures *f) {
+    uint64_t bytes = (uint64_t)f->term[term], total = (uint64_t)(f->total > 0 ? f->total : 1);
+    text_cell(t, 24, "  %s", term_table[term].label);
+    text_cell(t, 13, "%b", bytes);
+    text_cell(t, 8, "%u %%", bytes * 100 / total);
+    text_format(t, "%s\n", term_table[term].help);
 }
 
 static void put_page_cost(struct text *t) {
@@ -318,11 +313,6 @@ static uint64_t allocations_of(const struct heap_figures *f, unsigned c) {
     return c < TINY_CLASSES ? row->blocks : row->hits + row->misses;
 }
 
-static void put_column(struct text *t, size_t *from, size_t width) {
-    text_pad(t, *from, width);
-    *from = t->length;
-}
-
 /* What each class allocated, and what found a block in the thread's list or ring. */
 static void put_hits(struct text *t, const struct heap_figures *f) {
     text_string(t, "  blocks of       allocations  misses      hits      held by threads\n");
@@ -330,17 +320,11 @@ static void put_hits(struct text *t, const struct heap_figures *f) {
         uint64_t all = allocations_of(f, c), misses = min_size(f->ledger[c].misses, all);
         if (all == 0)
             continue;
-        text_flush(t);
-        size_t from = t->length;
         uint64_t permille = (all - misses) * 1000 / all;
-        text_format(t, "    %u", (uint64_t)tuned_bytes(c));
-        put_column(t, &from, 18);
-        text_number(t, all);
-        put_column(t, &from, 13);
-        text_number(t, misses);
-        put_column(t, &from, 12);
-        text_format(t, "%u.%u %%", permille / 10, permille % 10);
-        put_column(t, &from, 10);
+        text_cell(t, 18, "    %u", (uint64_t)tuned_bytes(c));
+        text_cell(t, 13, "%u", all);
+        text_cell(t, 12, "%u", misses);
+        text_cell(t, 10, "%u.%u %%", permille / 10, permille % 10);
         text_format(t, "%b\n", f->ledger[c].held_bytes);
     }
 }
@@ -351,7 +335,7 @@ static void put_figures(struct text *t, const struct heap_figures *f) {
                 slash != NULL ? slash + 1 : program, (uint64_t)f->total,
                 f->pages.asks ? "" : ", untouched pages of its slots included");
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        put_term(t, term_table[i].label, f->term[i], f->total, term_table[i].help);
+        put_term(t, i, f);
     if (f->untouched != 0)
         text_format(t, "  not resident: %b of blocks that the program holds and never touched\n",
                     (uint64_t)f->untouched);
@@ -364,7 +348,6 @@ static void put_figures(struct text *t, const struct heap_figures *f) {
     tuner_put_text(t);
     struct arena_seen arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
-        text_flush(t);
         text_format(t, "  arena \"%s\": %b in use, %b at most", arena.name, (uint64_t)arena.use.used_bytes,
                     (uint64_t)arena.use.peak_bytes);
         if (arena.use.limit_bytes != 0)
@@ -375,12 +358,8 @@ static void put_figures(struct text *t, const struct heap_figures *f) {
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
         if (f->counters[c] == 0)
             continue;
-        text_flush(t);
-        text_format(t, "    %s", counter_names[c]);
-        text_pad(t, 0, 30);
-        size_t from = t->length;
-        text_number(t, f->counters[c]);
-        text_pad(t, from, 12);
+        text_cell(t, 30, "    %s", counter_names[c]);
+        text_cell(t, 12, "%u", f->counters[c]);
         text_format(t, "%s\n", counter_help[c]);
     }
 }
