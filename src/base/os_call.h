@@ -12,10 +12,14 @@ enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 /* errno as the wrapper would leave it. */
 HAK_INLINE long os_ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
 
+/* A call's answer, with errno as it was saved before. */
+HAK_INLINE long os_answer(int saved, long answer) {
+    errno = saved;
+    return answer;
+}
+
 /* For calls of which only the result matters: errno stays. */
 HAK_INLINE long os_call(long number, long a, long b, long c) {
     int saved = errno;
-    long got = os_ask(number, a, b, c);
-    errno = saved;
-    return got;
+    return os_answer(saved, os_ask(number, a, b, c));
 }

@@ -25,9 +25,7 @@ void os_write(int fd, const char *text, size_t bytes) {
 
 static int open_file(const char *path, int flags) {
     int saved = errno;
-    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L);
-    errno = saved;
-    return fd;
+    return (int)os_answer(saved, syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L));
 }
 
 /* Bytes read, as many as there are at once; 0 at the end and on failure. */
@@ -57,9 +55,7 @@ static bool is_of_system(const char *path) {
 
 static bool stat_at(int fd, const char *path, int flags, struct stat *s) {
     int saved = errno;
-    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)s, (long)flags) == 0;
-    errno = saved;
-    return known;
+    return os_answer(saved, syscall(SYS_newfstatat, (long)fd, (long)path, (long)s, (long)flags)) == 0;
 }
 
 bool os_is_device(const char *path) {
@@ -118,8 +114,7 @@ int os_open_file(const char *path) {
 
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place) {
     int saved = errno;
-    long n = syscall(SYS_pread64, (long)fd, (long)buffer, (long)bytes, (long)place);
-    errno = saved;
+    long n = os_answer(saved, syscall(SYS_pread64, (long)fd, (long)buffer, (long)bytes, (long)place));
     return n > 0 ? (size_t)n : 0;
 }
 

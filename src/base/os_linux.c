@@ -85,8 +85,7 @@ size_t os_page_bytes(void) {
 static long seccomp_mode(void) { return os_call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
 
 unsigned os_processor(void) {
-    int saved = errno, number = sched_getcpu();
-    errno = saved;
+    int saved = errno, number = (int)os_answer(saved, sched_getcpu());
     return number > 0 ? (unsigned)number : 0;
 }
 

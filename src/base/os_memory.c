@@ -51,9 +51,7 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes) {
         [OS_NO_DUMP] = MADV_DONTDUMP, [OS_DUMP] = MADV_DODUMP,        [OS_PURGE] = MADV_DONTNEED,
         [OS_LAZY] = MADV_FREE};
     int saved = errno;
-    bool done = madvise(address, bytes, native[advice]) == 0;
-    errno = saved;
-    return done;
+    return os_answer(saved, madvise(address, bytes, native[advice])) == 0;
 }
 
 /* From Linux 6.7 on, memory that is mapped for a stack has no huge pages. */
@@ -120,11 +118,8 @@ void os_name_mappings(void *tables, void *slabs) {
 
 static void *map_unnamed(enum os_map_kind kind, void *address, size_t bytes) {
     int saved = errno;
-    if (kind >= OS_FRESH) {
-        bool done = map_fresh(kind, address, bytes);
-        errno = saved;
-        return done ? address : NULL;
-    }
+    if (kind >= OS_FRESH)
+        return os_answer(saved, map_fresh(kind, address, bytes)) ? address : NULL;
     int protection = kind == OS_RESERVE ? PROT_NONE : PROT_READ | PROT_WRITE;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
     if (kind == OS_AT || (kind == OS_RESERVE && address != NULL))
@@ -150,9 +145,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
 
 static bool protect(void *address, size_t bytes, int protection) {
     int saved = errno;
-    bool done = mprotect(address, bytes, protection) == 0;
-    errno = saved;
-    return done;
+    return os_answer(saved, mprotect(address, bytes, protection)) == 0;
 }
 
 bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
@@ -162,9 +155,7 @@ bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PRO
 /* By libc's name, as all that drops pages: registration caches (MPI, UCX) watch these names. */
 bool os_unmap(void *address, size_t bytes) {
     int saved = errno;
-    bool done = munmap(address, bytes) == 0;
-    errno = saved;
-    return done;
+    return os_answer(saved, munmap(address, bytes)) == 0;
 }
 
 /* Whether the kernel can read there: a word to wait at, for no time, if its value is an unlikely one. */
@@ -173,9 +164,7 @@ static bool can_read(uintptr_t address) {
     static const struct timespec none = {0, 0};
     int saved = errno;
     syscall(SYS_futex, address & ~(uintptr_t)3, (long)FUTEX_WAIT_PRIVATE, (long)UNLIKELY, &none);
-    bool readable = errno != EFAULT;
-    errno = saved;
-    return readable;
+    return os_answer(saved, errno != EFAULT);
 }
 
 /* Is all of it mapped, and readable? */
@@ -229,9 +218,7 @@ static void os_move_back(char *from, char *to, size_t bytes) {
 static bool emulator_has(void *page) {
     int saved = errno;
     unsigned char resident;
-    bool has = mincore(page, os_page_bytes(), &resident) == 0 || errno != ENOMEM;
-    errno = saved;
-    return has;
+    return os_answer(saved, mincore(page, os_page_bytes(), &resident) == 0 || errno != ENOMEM);
 }
 
 enum os_moved os_move(void *from, void *to, size_t bytes) {
@@ -260,9 +247,7 @@ enum os_moved os_move(void *from, void *to, size_t bytes) {
 
 bool os_resident(void *address, size_t bytes, unsigned char *pages) {
     int saved = errno;
-    bool done = mincore(address, bytes, pages) == 0;
-    errno = saved;
-    return done;
+    return os_answer(saved, mincore(address, bytes, pages)) == 0;
 }
 
 /* ---- what can be read ---- */

@@ -103,9 +103,7 @@ int os_open_memory(size_t bytes) {
 
 bool os_fill_memory(int fd, const void *from, size_t bytes) {
     int saved = errno;
-    bool done = syscall(SYS_pwrite64, (long)fd, from, (long)bytes, 0L) == (long)bytes;
-    errno = saved;
-    return done;
+    return os_answer(saved, syscall(SYS_pwrite64, (long)fd, from, (long)bytes, 0L)) == (long)bytes;
 }
 
 bool os_map_copy(int fd, void *address, size_t bytes) {
