@@ -33,8 +33,6 @@ void hook_start(void) {
         sampled_switch(option(OPT_PROFILE_BYTES));
 }
 
-bool hook_explain_fault(const void *at, const char *access, uintptr_t code) { return report_fault(at, access, code); }
-
 static void log_retries(void) {
     struct heap_figures *f = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;
     if (f == NULL)

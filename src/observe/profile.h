@@ -85,15 +85,13 @@ void profile_want(uint64_t bytes);
 /* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has
  * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. */
 bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers);
-/* Removes a block that is about to be freed, if it is in the profile. */
-void profile_remove(const void *p);
+/* hook_sampled_freed removes a block. */
+
 /* What the stack held at the mark: estimated bytes, and objects in 1 / 65536. */
 struct profile_held {
     uint64_t bytes, objects;
 };
 struct profile_held profile_at_mark(const struct profile_stack *s);
-/* The block's requested bytes; SIZE_MAX if it is not in the profile. */
-size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 

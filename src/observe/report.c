@@ -7,6 +7,7 @@
 #include "base/scratch.h"
 #include "base/text.h"
 #include "hakmem.h"
+#include "hooks.h"
 #include "observe/guard_sample.h"
 #include "observe/stack.h"
 #include "observe/stats.h"
@@ -357,7 +358,7 @@ void report_error(const char *line, const void *p, bool ends, const void *caller
         write_document(line, p, 0);
 }
 
-bool report_fault(const void *address, const char *access, uintptr_t code) {
+bool hook_explain_fault(const void *address, const char *access, uintptr_t code) {
     TEXT_TO_FD(line, -1, 256);
     if (!guard_describe(&line, address, access))
         return false;

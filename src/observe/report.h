@@ -17,10 +17,7 @@
 
 #include "base/base.h"
 
-/* Prints what follows the line of a failure: the call stack, the stacks of the calls that allocated and freed the block
- * at p, and where the document is; if the program goes on, only the last of these and the caller of a harmless error
- * (fail.h). */
+/* As fail_explain wants it: prints what follows the line of a failure, the call stack, the stacks of the calls that
+ * allocated and freed the block at p, and where the document is; if the program goes on, only the last of these and the
+ * caller of a harmless error (fail.h). hook_explain_fault does the same for a fault in the guard pool. */
 void report_error(const char *line, const void *p, bool ends, const void *caller);
-
-/* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */
-bool report_fault(const void *address, const char *access, uintptr_t code);

@@ -18,9 +18,6 @@ void sampled_switch(uint64_t mean_bytes) {
     sample_changed(mean_bytes != 0);
 }
 
-void hook_sampled_freed(const void *p) { profile_remove(p); }
-size_t hook_sampled_bytes(const void *p) { return profile_bytes(p); }
-
 _Static_assert(PROFILE_NAME_BYTES == (int)ARENA_NAME_BYTES, "a name fits");
 /* "" if the heap belongs to no arena of the program's. */
 static const char *arena_name_of(const struct heap *h) {
