@@ -99,33 +99,24 @@ static size_t parent_end(const struct path *p, size_t end) {
     return end;
 }
 
-/* The smallest limit from the process's own cgroup up: in a container it may be an ancestor's that can be seen. */
-static uint64_t min_limit(const struct hierarchy *h, struct cgroups *c) {
+/* The smallest limit from the process's own cgroup up: in a container it may be an ancestor's that can be seen. If
+ * `nearest`, the first one that can be seen. */
+static uint64_t min_limit(const struct hierarchy *h, struct cgroups *c, bool nearest) {
     struct path *p = &c->path;
+    char text[32];
     uint64_t min = CGROUP_NO_NUMBER;
     if (!find_cgroup(h, c))
         return min;
     for (size_t end = p->own;; end = parent_end(p, end)) {
-        for (unsigned i = 0; i < 2; i++) {
-            uint64_t limit = path_to(p, end, h->files[i], strlen(h->files[i])) ? number_in(p, "") : CGROUP_NO_NUMBER;
-            min = limit < min ? limit : min;
+        for (unsigned i = 0; i < (nearest ? 1 : 2); i++) {
+            if (!path_to(p, end, h->files[i], strlen(h->files[i])) || !text_in(p, text, sizeof text))
+                continue;
+            min = min_size(min, number_at(text));
+            if (nearest)
+                return min;
         }
         if (end == p->mount)
             return min;
-    }
-}
-
-/* The limit of the process's own cgroup, or of the nearest one above that can be seen. */
-static uint64_t nearest_cgroup(const struct hierarchy *h, struct cgroups *c) {
-    struct path *p = &c->path;
-    char text[32];
-    if (!find_cgroup(h, c))
-        return CGROUP_NO_NUMBER;
-    for (size_t end = p->own;; end = parent_end(p, end)) {
-        if (path_to(p, end, h->files[0], strlen(h->files[0])) && text_in(p, text, sizeof text))
-            return number_at(text);
-        if (end == p->mount)
-            return CGROUP_NO_NUMBER;
     }
 }
 
@@ -133,7 +124,7 @@ uint64_t cgroup_own_limit(void) {
     struct cgroups *c = cgroups_read();
     if (c == NULL)
         return CGROUP_NO_NUMBER;
-    uint64_t limit = nearest_cgroup(strstr(c->list, version_1.key) != NULL ? &version_1 : &unified, c);
+    uint64_t limit = min_limit(strstr(c->list, version_1.key) != NULL ? &version_1 : &unified, c, true);
     scratch_give(c);
     return limit;
 }
@@ -142,9 +133,9 @@ uint64_t cgroup_min_limit(void) {
     struct cgroups *c = cgroups_read();
     if (c == NULL)
         return CGROUP_NO_NUMBER;
-    uint64_t limit = min_limit(&unified, c), other = min_limit(&version_1, c);
+    uint64_t limit = min_limit(&unified, c, false), other = min_limit(&version_1, c, false);
     scratch_give(c);
-    return other < limit ? other : limit;
+    return min_size(limit, other);
 }
 
 uint64_t cgroup_pressure_percent(void) {
