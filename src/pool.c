@@ -25,8 +25,7 @@ static bool admit(struct client *c, size_t slots, struct run_contents had, size_
     if (!arena_admits(c, slots))
         return false;
     if (counted && !limits_admit(c, unused, new_superslabs)) {
-        if (unlikely(c->arena != 0))
-            arena_lost(c->arena, slots);
+        arena_lost(c->arena, slots);
         return false;
     }
     account_change(c, (int32_t)(counted ? empty : slots), -(int32_t)empty);
@@ -228,8 +227,7 @@ static void log_give(uintptr_t ss, uint64_t at, unsigned tag, bool resident, uin
 HAK_INLINE void give(struct client *c, uint32_t spans, unsigned n, unsigned slots, size_t last, unsigned tag,
                      bool resident) {
     size_t superslab = last / SUPERSLAB_SLOTS;
-    if (unlikely(superslab_arena(superslab) != 0))
-        arena_lost(superslab_arena(superslab), slots);
+    arena_lost(superslab_arena(superslab), slots);
     uint64_t after = superslab_give(superslab, spans, tag, resident);
     bool pushed = word_is_cached(after) && superslab_arena(superslab) == 0;
     store_relaxed(&c->last_given, (uint32_t)last + 1);
@@ -300,8 +298,7 @@ static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     size_t got = region_take_superslabs(n);
     if (got == BITSET_NONE) {
         account_count_resident(-(ptrdiff_t)(used * SUPERSLAB_SLOTS));
-        if (unlikely(c->arena != 0))
-            arena_lost(c->arena, used * SUPERSLAB_SLOTS);
+        arena_lost(c->arena, used * SUPERSLAB_SLOTS);
     }
     return got;
 }
@@ -324,8 +321,7 @@ static size_t take_new_run(struct client *c, size_t n, size_t align, bool *zero)
     if (!huge_pages_consider(first, n, CONTENTS_RUN)) {
         region_put_unmapped(first, n);
         account_count_resident(-(ptrdiff_t)(n * SUPERSLAB_SLOTS));
-        if (unlikely(c->arena != 0))
-            arena_lost(c->arena, n * SUPERSLAB_SLOTS);
+        arena_lost(c->arena, n * SUPERSLAB_SLOTS);
         return BITSET_NONE;
     }
     superslab_begin_run(first, n, node_here());
@@ -357,8 +353,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
     uint32_t arena = superslab_arena(first);
-    if (unlikely(arena != 0))
-        arena_lost(arena, n * SUPERSLAB_SLOTS);
+    arena_lost(arena, n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
     count_add(&c->counters, COUNT_cache_pushed, resident && arena == 0 ? n : 0);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0));

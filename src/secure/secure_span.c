@@ -251,7 +251,7 @@ size_t span_take(struct heap *h, unsigned c) {
         return slot;
     if (slot != BITSET_NONE)
         span_give(h, slot, order, true, unchecked);
-    else if (h->pool.arena != 0)
+    else
         arena_lost(h->pool.arena, (size_t)1 << order);
     return BITSET_NONE;
 }

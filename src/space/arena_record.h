@@ -95,8 +95,11 @@ bool arena_see(uint32_t number, struct arena_seen *seen);
 /* Counts slots that become ACTIVE. False: they would pass the limit. */
 bool arena_admit(struct arena *a, size_t slots);
 void arena_uncount(struct arena *a, size_t slots);
-/* arena_admit for the client's arena, if it has one; arena_uncount by the number of the arena. */
+/* arena_admit for the client's arena, arena_uncount for the arena of that number, if there is one. */
 HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
     return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
 }
-HAK_INLINE void arena_lost(uint32_t number, size_t slots) { arena_uncount(arena_numbered(number), slots); }
+HAK_INLINE void arena_lost(uint32_t number, size_t slots) {
+    if (unlikely(number != 0))
+        arena_uncount(arena_numbered(number), slots);
+}
