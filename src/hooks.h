@@ -40,8 +40,8 @@ void hook_resized(struct heap *h, struct slab *s, const void *p, size_t bytes);
 void hook_sampled_freed(const void *p);
 /* What was asked for when the sampled block was allocated, in bytes; SIZE_MAX: it is no sample of the profile. */
 size_t hook_sampled_bytes(const void *p);
-/* The instruction at `code` faulted at that address, which ends the program. Returns whether that could be explained, in
- * lines of a report. */
+/* The instruction at `code` faulted at that address, which ends the program. Returns whether that could be explained,
+ * in lines of a report. */
 bool hook_explain_fault(const void *at, const char *access, uintptr_t code);
 /* The heap has passed SOFT_LIMIT. */
 void hook_soft_limit(void);

@@ -1,5 +1,5 @@
-/* The hak_*site* functions of hakmem.h. A site is a number that the program gives to a place of its code. Each heap counts
- * what its threads allocate by site, with plain stores; a reader adds up the heaps. */
+/* The hak_*site* functions of hakmem.h. A site is a number that the program gives to a place of its code. Each heap
+ * counts what its threads allocate by site, with plain stores; a reader adds up the heaps. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_alloc.h"
 #include "arena/lane.h"

@@ -177,7 +177,7 @@ static void add_to(struct profile_total *total, const struct profile_sample *sam
 /* ---- the high-water mark ---- */
 
 static struct profile_held held_now(const struct profile_stack *s) {
-    /* Freed first: what was freed by then was allocated before. Pairs with the sequence of adds in hook_sampled_freed */
+    /* Freed first: what was freed by then was allocated before. Pairs with the adds in hook_sampled_freed */
     struct profile_held freed = {load_acquire(&s->freed.estimated_bytes), load_acquire(&s->freed.estimated_objects)};
     return (struct profile_held){load_relaxed(&s->allocated.estimated_bytes) - freed.bytes,
                                  load_relaxed(&s->allocated.estimated_objects) - freed.objects};

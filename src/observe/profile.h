@@ -83,10 +83,8 @@ extern HAK_HIDDEN struct profile hak_profile;
 void profile_want(uint64_t bytes);
 
 /* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has
- * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. */
+ * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. hook_sampled_freed removes it. */
 bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers);
-/* hook_sampled_freed removes a block. */
-
 /* What the stack held at the mark: estimated bytes, and objects in 1 / 65536. */
 struct profile_held {
     uint64_t bytes, objects;

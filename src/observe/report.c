@@ -1,5 +1,5 @@
-/* See report.h. Functions' names come from the symbol tables of the files that the modules were mapped from, if those are
- * still the same files. */
+/* See report.h. Functions' names come from the symbol tables of the files that the modules were mapped from, if those
+ * are still the same files. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/report.h"
 #include "base/options.h"

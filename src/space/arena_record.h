@@ -100,6 +100,5 @@ HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
     return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
 }
 HAK_INLINE void arena_lost(uint32_t number, size_t slots) {
-    if (unlikely(number != 0))
-        arena_uncount(arena_numbered(number), slots);
+    likely(number == 0) ? (void)0 : arena_uncount(arena_numbered(number), slots);
 }
