@@ -24,7 +24,7 @@ struct room {
     char line[512];
     char name[NAME_BYTES]; /* of the function that covers an address, as the linker calls it; "": unknown */
     uintptr_t offset;      /* of the address, from the beginning of that function */
-    _Alignas(8) char table[SCRATCH_BYTES - 1024 - NAME_BYTES];
+    ElfW(Sym) table[(SCRATCH_BYTES - 1024 - NAME_BYTES) / sizeof(ElfW(Sym))];
 };
 _Static_assert(sizeof(struct room) <= SCRATCH_BYTES, "");
 
@@ -76,16 +76,14 @@ static bool covers(const ElfW(Sym) * symbol, uintptr_t place) {
 
 /* Finds the first function that covers the place. Reads as many entries at a time as there is room for. */
 static bool search_table(int fd, const ElfW(Shdr) * table, uintptr_t place, struct room *room, ElfW(Sym) * found) {
-    ElfW(Sym) *symbols = (void *)room->table;
-    size_t bytes_max = sizeof room->table / sizeof *symbols * sizeof *symbols;
-    for (uint64_t at = 0; at < table->sh_size; at += bytes_max) {
-        size_t bytes = min_size(bytes_max, table->sh_size - at);
-        size_t count = os_read_at(fd, symbols, bytes, table->sh_offset + at) / sizeof *symbols;
+    for (uint64_t at = 0; at < table->sh_size; at += sizeof room->table) {
+        size_t bytes = min_size(sizeof room->table, table->sh_size - at);
+        size_t count = os_read_at(fd, room->table, bytes, table->sh_offset + at) / sizeof *room->table;
         if (count == 0)
             return false;
         for (size_t i = 0; i < count; i++)
-            if (covers(&symbols[i], place)) {
-                *found = symbols[i];
+            if (covers(&room->table[i], place)) {
+                *found = room->table[i];
                 return true;
             }
     }
