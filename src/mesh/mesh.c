@@ -4,7 +4,10 @@
  *  1. A pass runs when memory goes back, and after a growing heap has searched all its SuperSlabs for free pages. The
  *     pass takes over sparse slabs that nobody allocates from, and holds those that earlier passes closed, up to
  *     FIT_SLABS_MAX at a time.
- *  2. Pages whose live blocks do not overlap form a group (fit.h). Blocks of different sizes may share a page.
+ *  2. Pages whose live blocks do not overlap form a group. Blocks of different sizes may share a page. A map has a bit
+ *     for each grain of 16 bytes of a page, set if live blocks cover the grain. Pages that share memory already are one
+ *     unit, because moving some of them away gives nothing back; any other page is a unit. The fullest units go first,
+ *     each into the first group where it fits.
  *  3. For each group the pass holds off writers (os_hold_writes), copies the live blocks into a file without a name,
  *     and maps the file over all the pages, privately: whoever writes there later gets a page of their own. The pass
  *     closes the file at once. The file lives as long as a process maps it, so a child of fork keeps its contents
@@ -19,7 +22,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "kinds.h"
-#include "mesh/fit.h"
 #include "mesh/meshed.h"
 #include "outbox.h"
 #include "pages.h"
@@ -30,6 +32,34 @@
 
 #define BOX_NS 20000000 /* of merging, in a thread that may have something else to do */
 #define SPARSE_SHARE 4  /* of the blocks may be live: of fuller slabs hardly two pages fit together */
+
+enum { GRAIN_BYTES = 16, PAGE_GRAINS = MESH_PAGE_BYTES / GRAIN_BYTES, PAGE_WORDS = PAGE_GRAINS / 64 };
+enum {
+    FIT_SLABS_MAX = 1024,
+    FIT_UNITS_MAX = FIT_SLABS_MAX * MESH_PAGES,
+    FIT_GROUPS_MAX = FIT_UNITS_MAX / 2,
+    FIT_FILES = 8192
+};
+enum { FIT_LOOKS = 1024 };     /* at groups, for each unit: 8,192 find 1 % more */
+enum { FIT_MEMBERS_MAX = 64 }; /* pages of a group: writers to them wait while they are copied */
+
+struct fit_unit {
+    uint64_t used[PAGE_WORDS]; /* bit i: it covers grain i; of a group's first unit: the group does */
+    uint32_t file;             /* that the pages share; 0: a page of its own */
+    uint16_t members;          /* pages; of a group's first unit: of the group */
+    uint32_t member;           /* number of its first page, + 1 */
+    uint32_t next;             /* unit of its group, + 1 */
+    uint32_t smaller;          /* the next unit as full as this one, + 1 */
+};
+
+struct fit {
+    unsigned units, groups;
+    struct fit_unit unit[FIT_UNITS_MAX];
+    uint32_t next_member[FIT_UNITS_MAX]; /* by page: slab * MESH_PAGES + page; + 1 */
+    uint32_t of_file[FIT_FILES];         /* by file, modulo: its unit, + 1 */
+    uint32_t as_full[PAGE_GRAINS + 1];   /* by grains covered: the first such unit, + 1 */
+    uint32_t group[FIT_GROUPS_MAX];      /* its first unit */
+};
 
 struct held {
     struct slab *slab;
@@ -50,6 +80,107 @@ struct mesh_pass {
     uint64_t merged[MESH_PAGE_BYTES / 8]; /* the group's page */
     struct fit fit;
 };
+
+/* ---- which pages fit into one ---- */
+
+/* Marks the grains of the page that live blocks cover. */
+static void map_page(const struct slab *s, const uint64_t *live, unsigned page, uint64_t used[PAGE_WORDS]) {
+    size_t bytes = size_classes[slab_class(s)].block_bytes, grains = bytes / GRAIN_BYTES;
+    size_t begin = (size_t)page * MESH_PAGE_BYTES, end = begin + MESH_PAGE_BYTES;
+    memset(used, 0, PAGE_WORDS * sizeof *used);
+    for (size_t i = begin / bytes; i * bytes < end && i < MESHED_BLOCKS_MAX; i++) {
+        if (!(live[i / 64] >> i % 64 & 1))
+            continue;
+        for (size_t grain = i * grains; grain < (i + 1) * grains; grain++)
+            if (grain * GRAIN_BYTES >= begin && grain * GRAIN_BYTES < end)
+                used[grain % PAGE_GRAINS / 64] |= (uint64_t)1 << grain % 64;
+    }
+}
+
+static bool overlap(const uint64_t a[PAGE_WORDS], const uint64_t b[PAGE_WORDS]) {
+    uint64_t both = 0;
+    for (unsigned i = 0; i < PAGE_WORDS && both == 0; i++)
+        both = a[i] & b[i];
+    return both != 0;
+}
+
+static bool is_none(const uint64_t used[PAGE_WORDS]) {
+    uint64_t any = 0;
+    for (unsigned i = 0; i < PAGE_WORDS; i++)
+        any |= used[i];
+    return any == 0;
+}
+
+static void fit_begin(struct fit *f) {
+    f->units = f->groups = 0;
+    memset(f->of_file, 0, sizeof f->of_file);
+    memset(f->as_full, 0, sizeof f->as_full);
+}
+
+static void cover(struct fit_unit *u, const uint64_t used[PAGE_WORDS], unsigned members) {
+    for (unsigned i = 0; i < PAGE_WORDS; i++)
+        u->used[i] |= used[i];
+    u->members = (uint16_t)(u->members + members);
+}
+
+/* The unit of the pages of a file. Numbers of files that fall on the same place leave one of them with units of a page
+ * each. */
+static struct fit_unit *unit_of_file(struct fit *f, uint32_t file, const uint64_t used[PAGE_WORDS]) {
+    uint32_t *known = &f->of_file[file % FIT_FILES];
+    struct fit_unit *u = *known != 0 ? &f->unit[*known - 1] : NULL;
+    if (file != 0 && u != NULL && u->file == file && !overlap(u->used, used) && u->members < FIT_MEMBERS_MAX)
+        return u;
+    u = &f->unit[f->units++];
+    memset(u, 0, sizeof *u);
+    u->file = file;
+    if (file != 0)
+        *known = f->units;
+    return u;
+}
+
+/* Adds a page of the pass's slab number `slab`. `file`: the file that the page shares with others; 0: none. */
+static void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, const uint64_t used[PAGE_WORDS]) {
+    struct fit_unit *u = unit_of_file(f, file, used);
+    uint32_t member = slab * MESH_PAGES + page;
+    f->next_member[member] = u->member;
+    u->member = member + 1;
+    cover(u, used, 1);
+}
+
+/* The first unit of the first group where the unit fits, of those that were begun last: the others are the fullest.
+ * NULL: none. */
+static struct fit_unit *find_group(struct fit *f, const struct fit_unit *u) {
+    for (unsigned i = f->groups > FIT_LOOKS ? f->groups - FIT_LOOKS : 0; i < f->groups; i++) {
+        struct fit_unit *first = &f->unit[f->group[i]];
+        if (first->members + u->members <= FIT_MEMBERS_MAX && !overlap(first->used, u->used))
+            return first;
+    }
+    return NULL;
+}
+
+static void group_unit(struct fit *f, struct fit_unit *u) {
+    struct fit_unit *first = find_group(f, u);
+    if (first != NULL) {
+        u->next = first->next;
+        first->next = (uint32_t)(u - f->unit) + 1;
+        cover(first, u->used, u->members);
+    } else if (f->groups < FIT_GROUPS_MAX) {
+        f->group[f->groups++] = (uint32_t)(u - f->unit);
+    }
+}
+
+static void fit_group(struct fit *f) {
+    for (unsigned i = f->units; i-- > 0;) {
+        unsigned grains = 0;
+        for (unsigned word = 0; word < PAGE_WORDS; word++)
+            grains += count_bits(f->unit[i].used[word]);
+        f->unit[i].smaller = f->as_full[grains];
+        f->as_full[grains] = i + 1;
+    }
+    for (unsigned grains = PAGE_GRAINS + 1; grains-- > 0;)
+        for (uint32_t i = f->as_full[grains]; i != 0; i = f->unit[i - 1].smaller)
+            group_unit(f, &f->unit[i - 1]);
+}
 
 /* ---- which slabs ---- */
 
@@ -92,7 +223,7 @@ static char *address_of(struct mesh_pass *p, uint32_t member) {
 HAK_READS_PROGRAM_BYTES static void copy_live(struct mesh_pass *p, uint32_t member) {
     uint64_t used[PAGE_WORDS];
     const volatile uint64_t *from = (const volatile uint64_t *)(const void *)address_of(p, member);
-    fit_map_page(held_of(p, member)->slab, held_of(p, member)->live, member % MESH_PAGES, used);
+    map_page(held_of(p, member)->slab, held_of(p, member)->live, member % MESH_PAGES, used);
     for (unsigned i = 0; i < PAGE_WORDS; i++)
         for (uint64_t left = used[i]; left != 0; left &= left - 1) {
             size_t word = (i * 64 + lowest_bit(left)) * (GRAIN_BYTES / 8);
@@ -198,8 +329,8 @@ static void find_groups(struct mesh_pass *p) {
     fit_begin(&p->fit);
     for (unsigned i = 0; i < p->slabs; i++)
         for (unsigned page = 0; page < MESH_PAGES; page++) {
-            fit_map_page(p->held[i].slab, p->held[i].live, page, used);
-            if (fit_is_none(used))
+            map_page(p->held[i].slab, p->held[i].live, page, used);
+            if (is_none(used))
                 continue;
             p->held[i].used_pages |= (uint16_t)(1u << page);
             if (p->held[i].meshed->file[page] == 0 || p->hold.holds_files)

@@ -2,7 +2,7 @@
 //! fit into one.
 //!
 //!  1. Of the sparse slabs of a class some are read, and stand for all.
-//!  2. Their pages are put together as the library does it (src/mesh/fit.c): the fullest first, each into the first
+//!  2. Their pages are put together as the library does it (src/mesh/mesh.c): the fullest first, each into the first
 //!     group where it fits.
 //!  3. The library also puts pages of different classes together, and finds more partners among all slabs than among
 //!     some: it may give back more. The program may write to shared pages, which are its own again then: it may give
