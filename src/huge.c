@@ -191,7 +191,7 @@ static bool take_back(struct slab *s) {
     return false;
 }
 
-/* Notes the run for the last look (observe/exit_check.h), unless pages were moved there: these may be lost when they go
+/* Notes the run for the last look (observe/exit_check.c), unless pages were moved there: these may be lost when they go
  * back. */
 static void note_freed(const struct slab *s) {
     size_t first = first_superslab(s);

@@ -352,6 +352,43 @@ static char **trusted_environment(void) {
     return environment != NULL && os_is_privileged() ? nothing : environment;
 }
 
+enum { HELP_COLUMNS = 80, HELP_INDENT = 6 };
+
+/* The words of `s`, line by line. */
+static void put_wrapped(struct text *t, const char *s) {
+    size_t column = HELP_COLUMNS;
+    while (*s != '\0') {
+        size_t length = strcspn(s, " ");
+        bool fits = column + 1 + length <= HELP_COLUMNS;
+        if (!fits)
+            text_string(t, "\n     ");
+        column = (fits ? column : HELP_INDENT - 1) + 1 + length;
+        text_string(t, " ");
+        text_put(t, s, length);
+        s += length + (s[length] == ' ');
+    }
+    text_string(t, "\n");
+}
+
+/* An entry an option: name, kind and values, default, help. */
+static void print_help(int fd) {
+    TEXT_TO_FD(t, fd, 1024);
+    text_string(&t, "HAKMEM's options, those first that are set most often. live: can be changed\n"
+                    "while the program runs. docs/options.md has them as a table.\n");
+    for (unsigned o = 0; o < OPTION_COUNT; o++) {
+        const struct option_entry *e = &option_table[o];
+        text_format(&t, "\n  HAKMEM_%s: ", e->name);
+        describe_values(&t, e);
+        if (e->kind != OPTION_TEXT) {
+            text_string(&t, "; default ");
+            put_value(&t, e, e->initial);
+        }
+        text_string(&t, e->when == LIVE ? "; live" : "");
+        put_wrapped(&t, e->help);
+    }
+    text_flush(&t);
+}
+
 void options_init(void) {
     char **environment = load_relaxed(&were_read) ? NULL : trusted_environment();
     if (environment == NULL)
@@ -368,7 +405,7 @@ void options_init(void) {
     apply_implications();
     check_superslab();
     if (option(OPT_HELP))
-        options_print_help(2);
+        print_help(2);
 }
 
 size_t option_format(enum option o, char *buffer, size_t bytes) {
@@ -411,40 +448,4 @@ int option_parse_live(const char *name, size_t name_length, const char *value, s
     if (e->when == START || e->kind == OPTION_TEXT)
         return EPERM;
     return parse_word(e, value, length, &v->value) ? 0 : EINVAL;
-}
-
-enum { HELP_COLUMNS = 80, HELP_INDENT = 6 };
-
-/* The words of `s`, line by line. */
-static void put_wrapped(struct text *t, const char *s) {
-    size_t column = HELP_COLUMNS;
-    while (*s != '\0') {
-        size_t length = strcspn(s, " ");
-        bool fits = column + 1 + length <= HELP_COLUMNS;
-        if (!fits)
-            text_string(t, "\n     ");
-        column = (fits ? column : HELP_INDENT - 1) + 1 + length;
-        text_string(t, " ");
-        text_put(t, s, length);
-        s += length + (s[length] == ' ');
-    }
-    text_string(t, "\n");
-}
-
-void options_print_help(int fd) {
-    TEXT_TO_FD(t, fd, 1024);
-    text_string(&t, "HAKMEM's options, those first that are set most often. live: can be changed\n"
-                    "while the program runs. docs/options.md has them as a table.\n");
-    for (unsigned o = 0; o < OPTION_COUNT; o++) {
-        const struct option_entry *e = &option_table[o];
-        text_format(&t, "\n  HAKMEM_%s: ", e->name);
-        describe_values(&t, e);
-        if (e->kind != OPTION_TEXT) {
-            text_string(&t, "; default ");
-            put_value(&t, e, e->initial);
-        }
-        text_string(&t, e->when == LIVE ? "; live" : "");
-        put_wrapped(&t, e->help);
-    }
-    text_flush(&t);
 }

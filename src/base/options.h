@@ -250,9 +250,6 @@ bool option_is_from_environment(enum option o);
 /* Has it been set at the start, by the environment or hak_options? */
 bool option_was_set(enum option o);
 
-/* One line an option: name, kind and values, default, help. Written to `fd`. */
-void options_print_help(int fd);
-
 /* Name of the option, and its value as text; for JSON and the statistics. */
 const char *option_name(enum option o);
 size_t option_format(enum option o, char *buffer, size_t bytes);

@@ -9,11 +9,9 @@
 #include "learn/presets.h"
 #include "observe/dump.h"
 #include "observe/report.h"
-#include "observe/exit_check.h"
 #include "observe/inspect.h"
 #include "observe/sampled.h"
 #include "observe/stats.h"
-#include "secure/secure.h"
 #include "secure/secure_span.h"
 
 /* Makes the linker take the tables that other processes read from the archive: nothing calls them. */
@@ -46,10 +44,4 @@ static void log_retries(void) {
 void hook_end(void) {
     dump_at_end("exit");
     log_retries();
-}
-
-void hook_last_checks(void) {
-    exit_check(!option(OPT_SECURE));
-    if (option(OPT_SECURE))
-        secure_check_at_exit();
 }

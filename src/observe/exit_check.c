@@ -1,4 +1,4 @@
-/* See exit_check.h.
+/* The last look at the heap, when the program ends: what no later call would find.
  *
  *  1. Live blocks of kinds that keep a canary behind each block (kinds.h, `check`): an overflow of a block that is
  *     never freed.
@@ -7,14 +7,19 @@
  *  3. Where huge blocks were freed and purged, memory is zero, or something was written there since. Reading a page
  *     that has no memory is a fault, so this ends after HAD_HUGE_MAX. */
 /* SPDX-License-Identifier: MIT */
-#include "observe/exit_check.h"
 #include "base/fail.h"
+#include "base/options.h"
+#include "hooks.h"
 #include "kinds.h"
 #include "presence.h"
 #include "zero.h"
+#include "secure/secure.h"
 #include "superslab.h"
 
-enum { LOOK_BYTES = 64 }; /* of an unused slot */
+enum {
+    LOOK_BYTES = 64,       /* of an unused slot */
+    EXIT_SUPERSLABS = 256, /* are looked at, 512 MiB: some 60 us, a page of records each */
+};
 
 static void check_unused(size_t superslab) {
     uint64_t w = load_relaxed(&superslab_at(superslab)->word);
@@ -44,10 +49,12 @@ static void check_free(void) {
     }
 }
 
-void exit_check(bool free_is_accessible) {
+/* Damage behind live blocks that have a canary, and writes into memory that is unused, the latter where free memory can
+ * be read. Looks only in a program with one thread. */
+static void exit_check(void) {
     if (presence_clients() != 1 || presence_lost_threads())
         return;
-    if (free_is_accessible)
+    if (!option(OPT_SECURE))
         check_free();
     size_t superslabs = min_size(load_acquire(&hak_region_use.superslabs), EXIT_SUPERSLABS);
     for (size_t slot = 0; slot < superslabs * SUPERSLAB_SLOTS; slot++) {
@@ -55,4 +62,10 @@ void exit_check(bool free_is_accessible) {
         if (kind_of(s)->check != NULL)
             kind_of(s)->check(s);
     }
+}
+
+void hook_last_checks(void) {
+    exit_check();
+    if (option(OPT_SECURE))
+        secure_check_at_exit();
 }
