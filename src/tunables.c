@@ -154,16 +154,13 @@ static void apply_part(const char *part, size_t length) {
         return;
     }
     struct words w = find_words(part, name);
-    TEXT_TO_FD(line, 2, 512);
-    text_string(&line, "hakmem: HAKMEM_TUNE=");
-    text_printable(&line, part, length);
     if (answer == ENOENT)
-        text_string(&line, ": no such tunable (docs/options.md lists them); ignored\n");
+        text_line("hakmem: HAKMEM_TUNE=%q: no such tunable (docs/options.md lists them); ignored", part, length);
     else if (w.count == 0)
-        text_format(&line, ": %s has no value for this size; ignored\n", w.entry->name);
+        text_line("hakmem: HAKMEM_TUNE=%q: %s has no value for this size; ignored", part, length, w.entry->name);
     else
-        text_format(&line, ": expected %u to %u %s; ignored\n", w.entry->min, w.entry->max, w.entry->choices);
-    text_flush(&line);
+        text_line("hakmem: HAKMEM_TUNE=%q: expected %u to %u %s; ignored", part, length, w.entry->min, w.entry->max,
+                  w.entry->choices);
 }
 
 void tunables_init(void) {

@@ -249,22 +249,18 @@ static bool apply_setting(const char *name, size_t name_length, const char *valu
     if (was_told)
         return true;
     TEXT_TO_FD(line, 2, 512);
-    text_string(&line, "hakmem: ");
-    text_printable(&line, name, name_length);
-    text_string(&line, "=");
-    text_printable(&line, value, value_length);
+    text_format(&line, "hakmem: %q=%q: ", name, name_length, value, value_length);
     if (o == OPTION_COUNT) {
         enum option guess = guess_option(name, name_length);
-        text_string(&line, ": no such option");
+        text_string(&line, "no such option");
         if (guess != OPTION_COUNT)
             text_format(&line, ", did you mean %s?", option_name(guess));
         text_string(&line, " (HAKMEM_HELP=1 lists them); ignored\n");
     } else if (is_hardly_meant(o)) {
-        text_string(&line,
-                    ": not a switch, but the bytes between two samples: 1g costs nothing in production, 4k finds "
-                    "what can be reproduced\n");
+        text_string(&line, "not a switch, but the bytes between two samples: 1g costs nothing in production, 4k finds "
+                           "what can be reproduced\n");
     } else {
-        text_string(&line, ": expected ");
+        text_string(&line, "expected ");
         describe_values(&line, &option_table[o]);
         text_format(&line, "%s; using ", describe_form(&option_table[o]));
         if (option_table[o].kind == OPTION_TEXT)

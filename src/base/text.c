@@ -27,11 +27,6 @@ void text_put(struct text *t, const char *bytes, size_t count) {
 
 void text_string(struct text *t, const char *s) { text_put(t, s, strlen(s)); }
 
-void text_printable(struct text *t, const char *s, size_t length) {
-    for (size_t i = 0; i < min_size(length, 64); i++)
-        text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
-}
-
 static void put_digits(struct text *t, uint64_t n, unsigned base) {
     char digits[20];
     size_t at = sizeof digits;
@@ -95,7 +90,14 @@ static void put_json_string(struct text *t, const char *s) {
     text_string(t, "\"");
 }
 
+/* 64 bytes at most, each control character as a question mark. */
+static void put_printable(struct text *t, const char *s, size_t length) {
+    for (size_t i = 0; i < min_size(length, 64); i++)
+        text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
+}
+
 static void text_format_list(struct text *t, const char *format, va_list values) {
+    const char *quoted;
     for (const char *at = format; *at != '\0'; at++) {
         const char *next = strchr(at, '%');
         size_t plain = next != NULL ? (size_t)(next - at) : strlen(at);
@@ -108,6 +110,10 @@ static void text_format_list(struct text *t, const char *format, va_list values)
         case 'u': text_number(t, va_arg(values, uint64_t)); break;
         case 'd': put_signed(t, va_arg(values, int64_t)); break;
         case 'x': text_hex(t, va_arg(values, uintptr_t)); break;
+        case 'q':
+            quoted = va_arg(values, const char *);
+            put_printable(t, quoted, va_arg(values, size_t));
+            break;
         case 'j': put_json_string(t, va_arg(values, const char *)); break;
         case 'b': text_bytes(t, va_arg(values, uint64_t)); break;
         default: text_put(t, at, 1); break;

@@ -18,12 +18,11 @@ size_t text_end(struct text *t);
 void text_flush(struct text *t);
 void text_put(struct text *t, const char *bytes, size_t count);
 void text_string(struct text *t, const char *s);
-void text_printable(struct text *t, const char *s, size_t length); /* 64 bytes at most, each control character as ? */
 void text_number(struct text *t, uint64_t n);
 void text_hex_bytes(struct text *t, const void *bytes, size_t count); /* two digits each */
 void text_bytes(struct text *t, uint64_t n);                          /* "1.5 MiB" */
-/* %s const char*, %j the same as a string of JSON's, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the
- * forms that messages need. */
+/* %s const char*, %j the same as a string of JSON's, %q the same with its length (size_t), 64 bytes at most and each
+ * control character as ?, %u uint64_t, %d int64_t, %x uintptr_t, %b bytes as uint64_t: the forms that messages need. */
 void text_format(struct text *t, const char *format, ...);
 /* A column of a table: the same in 64 bytes at most, and spaces up to the width. */
 void text_cell(struct text *t, size_t width, const char *format, ...);

@@ -23,13 +23,10 @@ uintptr_t deepbind_without(uintptr_t mode, const char *file) {
     if (!(mode & RTLD_DEEPBIND) || file == NULL || option(OPT_KEEP_DEEPBIND) || !next_malloc_is_own())
         return mode;
     if (option(OPT_CRASH_LOG) && !load_relaxed(&was_told) && !rmw_swap(&was_told, true)) {
-        TEXT_TO_FD(line, 2, 512);
         const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
-        text_string(&line, "hakmem: dlopen of ");
-        text_printable(&line, name, strlen(name));
-        text_string(&line, " without RTLD_DEEPBIND, so that it has the program's malloc (HAKMEM_KEEP_DEEPBIND=1 "
-                           "leaves the flag)\n");
-        text_flush(&line);
+        text_line("hakmem: dlopen of %q without RTLD_DEEPBIND, so that it has the program's malloc "
+                  "(HAKMEM_KEEP_DEEPBIND=1 leaves the flag)",
+                  name, strlen(name));
     }
     return mode & ~(uintptr_t)RTLD_DEEPBIND;
 }
