@@ -13,10 +13,7 @@ enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 HAK_INLINE long os_ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
 
 /* A call's answer, with errno as it was saved before. */
-HAK_INLINE long os_answer(int saved, long answer) {
-    errno = saved;
-    return answer;
-}
+HAK_INLINE long os_answer(int saved, long answer) { return errno = saved, answer; }
 
 /* For calls of which only the result matters: errno stays. */
 HAK_INLINE long os_call(long number, long a, long b, long c) {
