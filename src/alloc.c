@@ -1,4 +1,4 @@
-/* What malloc and free do when they miss, and the calls that are no hit path. The hit paths are in alloc.h.
+/* What malloc and free do when they miss, and the calls that have no hit path. The hit paths are in alloc.h.
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer that is not a hit is looked up (lookup.h). */
@@ -138,8 +138,8 @@ HAK_NOINLINE static void *alloc_large(struct heap *h, size_t bytes) {
     return chores_are_asked(h) ? alloc_answer(h, p) : p;
 }
 
-/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are
- * the last thing done, so nothing is saved for them. */
+/* Every malloc that is no hit of alloc.h comes here. The hit path of mid is first; without a heap all rings are empty.
+ * Each call is the last thing done, so no register is saved for it. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
@@ -239,14 +239,14 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
-/* The thread has no heap: it is born now, or borrows one, or there is no memory for one. */
+/* The thread has no heap: it gets one now, or borrows one, or there is no memory for one. */
 HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
     struct heap *h = thread_enter();
     const struct kind *kind = kinds[slab_kind(s)]; /* an arena's too */
     if (h == NULL && kind->free_without_heap != NULL)
         kind->free_without_heap(s, p);
     else
-        kind->free(h != NULL ? h : &heap_afterlife, s, p); /* that has no rings: blocks go straight to the pool */
+        kind->free(h != NULL ? h : &heap_afterlife, s, p); /* which has no rings: blocks go straight to the pool */
     thread_leave(h);
 }
 

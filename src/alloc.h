@@ -17,9 +17,9 @@
 
 void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, looks free, or in a slab with purged pages */
-void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
+void alloc_free_other(struct slab *s, void *p); /* the slab is not this heap's, or not tiny: by its kind's row */
 void alloc_countdown_ended(struct slab *s);
-/* As alloc_slow and alloc_free_other, for C++'s operators: secure mode, in which nothing is a hit, knows which of them
+/* As alloc_slow and alloc_free_other, for C++'s operators: secure mode, in which nothing is a hit, notes which operator
  * made a block. */
 void *alloc_slow_new(size_t bytes);
 void *alloc_slow_new_array(size_t bytes);
@@ -50,10 +50,10 @@ HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     return alloc_malloc_from(hak_heap, bytes, slow);
 }
 
-/* An aligned block by malloc's hit: the class of a multiple of the alignment, a power of two, has blocks that are one,
- * too. NULL: no hit. */
+/* An aligned block by malloc's hit. `alignment` is a power of two; a class for a multiple of it has blocks that are all
+ * aligned. NULL: no hit. */
 HAK_INLINE void *alloc_aligned_hit(size_t alignment, size_t bytes) {
-    size_t whole = class_aligned_bytes(bytes, alignment); /* 0 of 0 bytes, and where the sum is too large */
+    size_t whole = class_aligned_bytes(bytes, alignment); /* 0 if bytes is 0 or the sum overflows */
     return likely(whole - 1 < TINY_BYTES_MAX) ? alloc_malloc(whole, alloc_no_hit) : NULL;
 }
 
@@ -73,7 +73,7 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
         alloc_countdown_ended(s);
 }
 
-/* `frontier`: no address above it is a hit; `outside` gets those, and NULL. */
+/* `frontier`: addresses above it are no hits; `outside` gets them, and NULL. */
 HAK_INLINE void alloc_free_below(size_t frontier, void *p, void (*outside)(void *p),
                                  void (*other)(struct slab *s, void *p)) {
     uintptr_t offset = region_offset(p);
@@ -85,20 +85,20 @@ HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
     alloc_free_below(region_frontier(), p, alloc_free_slow, other);
 }
 
-/* Sized frees that are no hit: of blocks that realloc may have left larger, that new made, and that new[] made. */
+/* Sized frees that are no hit: by free_sized, whose block realloc may have left larger; by delete; by delete[]. */
 void alloc_free_sized_else(void *p, size_t bytes);
 void alloc_delete_sized_else(void *p, size_t bytes);
 void alloc_delete_array_sized_else(void *p, size_t bytes);
 
-/* A hit are sizes of a tiny slab's class. `exactly`: no realloc can have left the block larger than it would be made
- * for the size. `no_hit`: one of the above. */
+/* A size of the tiny slab's class is a hit. `exactly`: the block is no larger than malloc makes it for the size, as no
+ * realloc has shrunk it. `no_hit`: one of the above. */
 HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool exactly,
                                  void (*outside)(void *p, size_t bytes), void (*no_hit)(void *p, size_t bytes)) {
     uintptr_t offset = region_offset(p);
     if (HAK_IS_CHECKED || unlikely(offset >= frontier))
         return outside(p, bytes);
     struct slab *s = slab_at_offset(offset);
-    if (exactly) { /* a hit keeps no copy of the size or of the first one */
+    if (exactly) { /* a hit keeps no copy of the size, or of first_size */
         bytes -= s->tiny.first_size;
         HAK_FORGET(bytes);
         if (unlikely(bytes >= s->sizes)) {
@@ -115,7 +115,7 @@ HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool ex
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
-/* Past the hits of the aligned operators; `array`: of new[]. */
+/* Where the aligned operators have no hit; `array`: it is new[] or delete[]. */
 void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array);
 void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array);
 size_t alloc_usable(const void *p, const char *call);
@@ -123,6 +123,6 @@ size_t alloc_good_size(size_t bytes);
 bool alloc_expand(void *p, size_t bytes);
 size_t alloc_trim(void);
 void alloc_limit(size_t addresses, size_t data); /* the program limits itself: see region_limit */
-/* Past all caches, for blocks that the program moves: see move/defrag.h. */
+/* These go past all caches, for blocks that the program moves: see move/defrag.h. */
 void *alloc_malloc_dense(size_t bytes);
 void alloc_free_dense(void *p);

@@ -1,4 +1,4 @@
-/* Malloc past the hits of alloc.h, as alloc.c shares it with resize.c, arena/ and secure/. */
+/* The parts of malloc past the hits of alloc.h that alloc.c shares with resize.c, arena/ and secure/. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -15,13 +15,13 @@ void *alloc_tiny(struct heap *h, unsigned class_id, size_t bytes);
 void *alloc_answer(struct heap *h, void *block); /* does what another process asks for, and returns the block */
 /* A block of the heap, by the rows, trying again once the caches are empty. NULL, with ENOMEM: no memory. */
 void *alloc_from(struct heap *h, size_t bytes, size_t alignment, bool *zero);
-/* Ends a call that entered with `h` and used the heap `of`, which may be an arena's: then what is due for the whole
- * process is for `h` to do. */
+/* Ends a call that entered with the thread's heap `h` and allocated from `of`. If `of` is an arena's, `h` takes over
+ * the chores that concern the whole process. */
 void alloc_leave(struct heap *h, struct heap *of);
 /* Sets errno, counts, and returns NULL. `h` may be NULL. */
 void *alloc_no_memory(struct heap *h);
 
-/* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
+/* Does a class serve the aligned request? Then the block has the size of the class, not the one asked for. */
 HAK_INLINE bool heaps_classes_align(size_t bytes, size_t alignment) {
     return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
 }
@@ -30,7 +30,7 @@ HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
     return heaps_classes_align(bytes, alignment) && !other_serves();
 }
 
-/* Apart from the calls, so that the ring's hit saves no registers. */
+/* A function of its own, so that the ring's hit saves no registers. */
 HAK_INLINE void *alloc_from_ring(struct heap *h, struct ring_entry cached, size_t bytes) {
     if (unlikely(!ring_had(load_relaxed(cached.state))))
         return ring_after_twice(cached, bytes, alloc_any);
