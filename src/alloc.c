@@ -204,10 +204,7 @@ HAK_NOINLINE static void *calloc_else(size_t whole) {
     void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
-    /* What lies outside the region is in memory of the program's, which may be shared or a file: nothing is purged
-     * there. */
-    bool by_hand = whole < CLEAR_BY_PAGE_BYTES || !region_has(p);
-    return by_hand ? memset(p, 0, whole) : clear_pages(p, whole);
+    return whole < CLEAR_BY_PAGE_BYTES ? memset(p, 0, whole) : clear_pages(p, whole);
 }
 
 /* malloc has cleared the first word. Larger blocks are multiples of 16 bytes. */
