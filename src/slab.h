@@ -9,14 +9,15 @@
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees
  *     when it has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's
  *     owned list, and on its class's list once it is usable.
- *  4. A heap whose thread is alone owns all that it frees into. Beside other threads it owns a bounded number of slabs;
+ *  4. A heap whose thread is alone owns all slabs that it frees into. Beside other threads it owns a bounded number;
  *     beyond that it lets go of the oldest, on offer to whoever allocates the class.
  *  5. A heap that frees in bulk has further slabs on loan while there is a purger. Each of its frees there takes the
- *     slab by one compare-and-swap and puts it back with a plain store. So anybody else may take it meanwhile, as if it
- *     had no owner: one that is worth using is on offer to whoever allocates the class. At each look the purger lets
- *     go of all slabs that a sleeping thread has on loan, and of a quarter of those whose threads use them. A loan
- *     ends, too, when another thread frees into the slab.
- *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
+ *     slab by one compare-and-swap and puts it back with a plain store. So anybody else may take the slab in between,
+ *     as if it had no owner: if it is worth using, it is on offer to whoever allocates the class. At each look the
+ *     purger lets go of all slabs that a sleeping thread has on loan, and of a quarter of those whose threads use them.
+ *     A loan ends, too, when another thread frees into the slab.
+ *  6. When the last block is freed the slot goes back to the pool at once; a current slab's slot when a check finds the
+ *     slab empty. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -41,7 +42,7 @@
  *                              ON LOAN ──────── 9 ────────┘
  *
  *   1 tiny_start_slab. A FRESH slab may be CURRENT, too; given up, it is FRESH alone
- *   2 slab_make_current, by a refill; also of a FULL slab when there is no memory
+ *   2 slab_make_current, by a refill; a FULL slab is taken, too, when there is no memory
  *   3 slab_give_up_current: USABLE if not all blocks are cut; FULL if all are out and the heap frees what it allocates;
  *     else let go
  *   4 slab_make_dense: a new slab, a USABLE one, or one that was UNOWNED
@@ -58,12 +59,12 @@
  *   adopts an UNOWNED slab for that. The slabs of a heap that rests stay as they are, without a thread.
  *
  *   state     owner              place                          what it is
- *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it, one slab a class
- *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list, one slab a class
+ *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it; one slab per class
+ *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list; one slab per class
  *   FULL      the heap           PLACE_OWNED                    not worth using before its countdown ends
  *   USABLE    the heap           PLACE_OWNED | PLACE_PARTIAL    worth using: on the list of its class
  *   DENSE     the heap           PLACE_OWNED | PLACE_DENSE      dense allocations come from it (tiny_dense.c)
- *   UNOWNED   OWNER_NONE         0                              an orphan: whoever adopts it by compare-and-swap has it
+ *   UNOWNED   OWNER_NONE         0                              whoever adopts it by compare-and-swap owns it
  *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end
  *             the heap | 3       0                              that, except while the heap is at it
  *   MESHED    heap_of_closed     0, KIND_MESHED                 closed, and shares pages with others
@@ -92,7 +93,7 @@ void slab_make_current(struct heap *h, struct slab *s);
 /* Brings the slab's blocks into the cache in address order, if enough of them are listed. A list may jump about in the
  * slab, and whoever follows it waits for each block to learn where the next is. */
 void slab_prefetch(const struct slab *s, unsigned listed);
-/* Sets how many frees later the current slab is checked for being empty. */
+/* Sets after how many frees the current slab is checked for being empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->tiny.check_after = s->tiny.countdown = (uint32_t)max_size(frees, 1);
     store_relaxed(&h->deferred[slab_class(s)], 0);
@@ -104,22 +105,22 @@ HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */
 struct slab *slab_leave_current(struct heap *h, unsigned class_id);
-/* Takes the current slab of the class, which has nothing to give, out of service. If all its blocks are out it is let
- * go, so that whoever frees one may have it, or kept if this heap itself frees what it allocates. */
+/* Takes the current slab of the class, which has nothing to give, out of service. If all its blocks are out the heap
+ * lets go of it, so that whoever frees one may have it, or keeps it if this heap itself frees what it allocates. */
 void slab_give_up_current(struct heap *h, unsigned class_id);
 
-/* How much the heap's current and fresh slabs have cut into blocks. */
+/* How many bytes of the heap's current and fresh slabs are cut into blocks. */
 size_t slab_bytes_at_hand(const struct heap *h);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);
-/* Whether the heap may own one more without letting go of another. */
+/* Whether the heap may own one more slab without letting go of another. */
 bool slab_has_place(struct heap *h);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
 void slab_keep(struct heap *h, struct slab *s);
 /* The heap's list was filled with `blocks`; `partial`: from a slab that had been in use before. */
 void slab_refilled(struct heap *h, unsigned blocks, bool partial);
-/* Dense allocations come from the slab: it is the heap's, on no list of usable slabs. */
+/* From now on dense allocations come from the slab: it is the heap's, and on no class's list. */
 void slab_make_dense(struct heap *h, struct slab *s);
 /* Lets go of a slab of dense allocations that has nothing more to give. */
 void slab_give_up_dense(struct heap *h, struct slab *s);
@@ -128,7 +129,7 @@ void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone
  * afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
-/* Gives up a slab that was adopted for a look alone: it is on no list and has not changed. */
+/* Lets go of a slab that was adopted only for a look: it is on no list and has not changed. */
 void slab_put_back(struct heap *h, struct slab *s);
 
 /* Whether the heap has a usable slab of the class. */
@@ -142,12 +143,14 @@ struct slab *slab_take_usable(struct heap *h, unsigned class_id);
 
 /* Whether the thread frees in bulk, and there is a purger to take back what it has on loan. */
 bool slab_may_borrow(const struct heap *h);
-/* The heap's own slab, which is on no list, is on loan to it from now on, and may be gone at any moment. */
+/* Turns a slab of the heap's own that is on no list into one that the heap has on loan. It may be gone at any
+ * moment. */
 void slab_lend(struct heap *h, struct slab *s);
 /* Ends the loan, whichever heap has it: the slab is `h`'s now, on no list. False: it is not on loan, or in use at the
  * moment. */
 bool slab_end_loan(struct heap *h, struct slab *s);
-/* After a free into a slab on loan, which the heap is using: its countdown came to zero, or others free into it. */
+/* After a free into a slab that the heap has on loan and is using: the countdown came to zero, or others free into the
+ * slab, too. */
 void slab_check_loan(struct heap *h, struct slab *s);
 /* Lets go of what `from`, this heap or another, has on loan in slots whose number modulo `parts` is `part`. */
 void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts);

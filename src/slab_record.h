@@ -5,8 +5,8 @@
 
 #include "links.h"
 
-/* With fewer blocks out than a sixteenth of the slab, or than four, most pages have gone already; with fewer than a
- * sixty-fourth a look reads 64 blocks for each that has come back. */
+/* When fewer blocks are out than a sixteenth of the slab, or than four, most pages have gone already; when fewer are
+ * out than a sixty-fourth, a look reads 64 blocks for each that has come back. */
 enum { LOOK_SHARE = 64, LOOK_BLOCKS_SHARE = 16, LOOK_BLOCKS = 4 };
 
 /* The owner of a slab on loan to this heap: while it is idle, when anybody may end the loan by compare-and-swap; while
@@ -17,7 +17,7 @@ HAK_INLINE bool slab_is_on_loan(const struct slab *s) {
     uintptr_t owner = (uintptr_t)load_relaxed(&s->owner);
     return owner > (uintptr_t)OWNER_NONE && owner & OWNER_ON_LOAN;
 }
-/* Who owns it or has it on loan; NULL: nobody. */
+/* The heap that owns the slab or has it on loan; NULL: none. */
 HAK_INLINE struct heap *slab_holder(const struct slab *s) {
     return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);
 }
@@ -36,7 +36,7 @@ HAK_INLINE uint32_t slab_purged(const struct slab *s) {
     return load_relaxed(&s->tiny.purged_pages);
 } /* pages, a bit each */
 
-/* Blocks out. What is in the heap's list counts as out: all carved blocks of a current slab do. */
+/* Blocks that are out. Those in the heap's list count as out, so all carved blocks of a current slab do. */
 HAK_INLINE unsigned slab_out(const struct slab *s) {
     return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->tiny.purged_blocks : s->tiny.countdown + s->tiny.floor;
 }
