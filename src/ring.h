@@ -1,19 +1,20 @@
 /* Rings: for each mid class and large size a heap keeps an array of free blocks, the newest on top. malloc takes the
  * newest, free puts one on top; neither touches the block.
  *
- * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
+ * The sum of the rings' caps is bounded, not what they hold, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
- *  2. One that runs full ring_spills times (tunables.h) running is in a phase that only frees: its cap halves, so
+ *  2. A ring that runs full ring_spills times (tunables.h) in a row is in a phase that only frees: its cap halves, so
  *     that little stays. When it runs empty again its cap is twice what it was before the phase.
- *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks
- *     beyond the new cap go back.
- *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If nothing was put in or taken since
- *     the last check, half of what it holds goes back.
- *  5. A ring whose cap is to be more than it has room for moves to a place with more room; the old one is left behind.
+ *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is the ring that wants more, and
+ *     the blocks beyond the new cap go back.
+ *  4. Each of these times one other ring is checked: blocks beyond the cap that its option allows go back, and half of
+ *     all its blocks if none was put in or taken since its last check.
+ *  5. A ring whose cap is to grow beyond its room moves to a place with more room; the old place stays unused.
  *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation
  *     from a ring takes the slow path and lowers the caps.
  *
- * A ring is its heap's thread's, between caches_enter and caches_leave (heap.h). */
+ * The heap's thread touches a ring between caches_enter and caches_leave, the purger while the caches are frozen
+ * (heap.h). */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -25,7 +26,7 @@
 
 enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24, RING_HELD_BITS = 16 };
 
-/* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
+/* A free block of a mid class or large size, and its state byte, so that malloc need not look anything up. */
 struct ring_entry {
     uintptr_t block;
     _Atomic uint8_t *state;
@@ -38,31 +39,31 @@ struct ring {
         uint64_t held_and_popped;
         uint16_t blocks; /* held now */
     };
-    uint16_t cap;         /* that it may hold; adapted on slow paths */
-    uint16_t room;        /* entries there are */
+    uint16_t cap;         /* how many it may hold; adapted on slow paths */
+    uint16_t room;        /* length of `entry` */
     uint16_t block_kib;   /* size of a block, rounded up */
-    uint32_t seen;        /* the lower half of held_and_popped when it was last looked at */
+    uint32_t seen;        /* the lower half of held_and_popped at the last check */
     uint16_t turn_cap;    /* cap when it last ran full after empty, or empty after full */
     uint8_t spills;       /* times it ran full since it last ran empty */
     uint8_t refilled;     /* it ran empty since it last ran full */
-    uint8_t index;        /* in the heap's table */
-    uint8_t misses;       /* large: of malloc, running, between which nothing was freed or spilled */
-    uint8_t came_besides; /* large: blocks that the last miss asked for besides … */
-    uint32_t missed_at;   /* … and what had been popped then, modulo 2^32 */
-    struct ring *next;    /* of the heap's */
-    struct slab *from;    /* mid: where the last refill left blocks; a hint */
+    uint8_t index;        /* its index in the heap's table */
+    uint8_t misses;       /* large: misses of malloc in a row, with nothing freed or spilled in between */
+    uint8_t came_besides; /* large: further blocks that the last miss asked for … */
+    uint32_t missed_at;   /* … and how many had been popped then, modulo 2^32 */
+    struct ring *next;    /* the heap's next ring */
+    struct slab *from;    /* mid: the slab in which the last refill left blocks; a hint */
     struct ring_entry entry[];
 };
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are the low bits");
 HAK_INLINE uint64_t ring_pops(const struct ring *ring) { return ring->held_and_popped >> RING_HELD_BITS; }
-/* The newest block, which the ring does not hold any longer. There is one. */
+/* Takes the newest block out of a ring that is not empty. */
 HAK_INLINE struct ring_entry ring_take(struct ring *ring) {
     struct ring_entry newest = ring->entry[ring->blocks - 1];
     ring->held_and_popped += ((uint64_t)1 << RING_HELD_BITS) - 1;
     return newest;
 }
-/* What was popped from the rings of threads that have ended. Read-modify-writes. */
+/* How many blocks were popped from the rings of threads that have ended. Changed by read-modify-writes. */
 extern HAK_HIDDEN _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
 
 /* The kind of the blocks in a ring. */
@@ -74,12 +75,13 @@ HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLA
  * has given it back or handed it out. */
 HAK_INLINE bool ring_had(uint8_t state) { return state & BLOCK_CACHED; }
 _Static_assert((BLOCK_CACHED & (BLOCK_LIVE | BLOCK_FREE)) == 0, "no other state has the bit");
-/* Reports that; the block is left alone. */
+/* Reports two such frees; the block is left alone. */
 HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
-/* Reports that of a block that was to be handed out. Returns none; or what `otherwise` allocates, as the last step. */
+/* Report the same of a block that was to be handed out. The first returns no block; the second, as its last step, what
+ * `otherwise` allocates. */
 HAK_COLD struct ring_entry ring_popped_twice(struct ring_entry e);
 HAK_COLD void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(size_t bytes));
-/* The state's last writer decides: whoever takes the block out while it is cached has it, and makes it live. */
+/* The last writer of the state decides: whoever takes the block out while it is cached owns it, and makes it live. */
 HAK_INLINE struct ring_entry ring_checked(struct ring_entry e) {
     return likely(PROVEN(popped_twice, ring_had(load_relaxed(e.state)))) ? e : ring_popped_twice(e);
 }
@@ -95,8 +97,8 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     caches_leave(h);
     return e;
 }
-/* The same, unchecked, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under
- * the flags `never`. */
+/* As ring_pop, but unchecked, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or
+ * if one of the flags `never` is set. */
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes, uint8_t never) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
@@ -109,7 +111,7 @@ HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, 
     caches_leave(h);
     return e;
 }
-/* … and what becomes of it. *zero as everywhere here. */
+/* … and the block that malloc returns. *zero: its bytes are known to be zero. */
 HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
     *zero = load_relaxed(e.state) & BLOCK_CLEAN;
     store_relaxed(e.state, BLOCK_LIVE);
@@ -122,8 +124,8 @@ HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *st
     unsigned blocks = ring->blocks;
     store_relaxed(state, BLOCK_CACHED);
     ring->entry[blocks] = (struct ring_entry){block, state};
-    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose it, no more */
-    ring->held_and_popped++;                   /* of its width: what wrote it last was a hit, too */
+    atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here may lose the block */
+    ring->held_and_popped++;                   /* in full width, as the hit that wrote it last */
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
@@ -132,7 +134,7 @@ HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atom
     return done;
 }
 
-/* Who freed a block that is not live. While the purger is at the rings it may have the block in its hands. */
+/* Who freed a block that is not live. While the purger is at the rings, the purger may have the block in its hands. */
 enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state);
 
 /* ---- how much they hold ---- */
@@ -142,25 +144,26 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. Returns the ring, which may have moved to where there is room. */
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
-/* That part of the ring's capacity, at least one block. */
+/* The share of the ring's cap that the tunable says, at least one block. */
 unsigned ring_part(const struct ring *ring, enum class_tunable percent);
-/* There was no block to be had from the ring, if there is one: adapts its cap. Returns how many blocks it had better
- * get besides the one that is wanted: with misses in a row, without a free in between, 0, 0, 0, 1, 3, 7, and half its
- * cap at most. From the second miss on, blocks took the room behind those that grow in place. */
+/* The ring, if there is one, had no block: adapts its cap. Returns how many blocks the ring should get besides the one
+ * that is wanted: at misses in a row, without a free in between, 0, 0, 0, 1, 3, 7 and so on, up to half its cap. With
+ * further blocks from the second miss on, these took the room behind blocks that grow in place. */
 unsigned ring_ran_empty(struct heap *h, unsigned index);
-/* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
+/* The options of rings may have changed: every thread applies them at the end of its next slow path, which comes
+ * soon. */
 void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
-/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to
- * be kept. */
+/* Between caches_enter and caches_leave: returns the ring, with room for at least one more block; NULL if the block is
+ * not to be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */
 void rings_empty(struct heap *h);
-/* The same where the rings hold `least_bytes` or more. Returns whether they did. */
+/* As rings_empty, if the rings hold `least_bytes` or more. Returns whether they did. */
 bool rings_empty_from(struct heap *h, size_t least_bytes);
-/* Empties the rings, and gives back current slabs of which no block is in use: that was a chore. A slow path that gave
+/* Does CHORE_RINGS: empties the rings, and gives back current slabs of which no block is in use. A slow path that gave
  * something back ends with rings_shrink. */
 HAK_COLD void rings_empty_as_due(struct heap *h);
 HAK_INLINE void rings_shrink(struct heap *h) {
@@ -172,7 +175,7 @@ void rings_forget(struct heap *h);
 
 /* ---- the purger's side ---- */
 
-/* Has the heap's thread made a ring since it was born? Any thread. */
+/* Has the heap's thread made a ring since it was born? Any thread may ask. */
 bool rings_made(const struct heap *h);
 /* A number that changes when the thread uses its rings or its outbox; 0: there is nothing in them. */
 uint32_t rings_use(const struct heap *h);
