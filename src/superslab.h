@@ -4,15 +4,15 @@
  *     for each resident slot. UNUSED slots have neither bit, EMPTY ones only the resident one. A span is taken or given
  *     by one compare-and-swap on the word.
  *  2. An UNUSED slot whose bit is set in `lazy` is LAZY: the system may take its pages but need not have, so its
- *     contents are old or zero. The bit is changed only by who has the slot ACTIVE; the word carries it along to the
- *     next taker.
+ *     contents are old or zero. Only whoever has the slot ACTIVE changes the bit; the word carries it along to the next
+ *     taker.
  *  3. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
- *     whoever finds that a member does not belong removes it and then reads the word again.
+ *     whoever finds a member that does not belong to a set removes it and then reads the word again.
  *  4. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record
  *     decides.
  *  5. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's
  *     sets. It keeps the node until it is wholly purged; then it may serve any node. A search looks at the SuperSlabs
- *     of one node, or of all: of all only when new memory is refused.
+ *     of one node; only when new memory is refused it looks at those of all nodes.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -35,7 +35,8 @@ HAK_INLINE bool word_is_cached(uint64_t w) { return word_active(w) == 0 && word_
 /* ---- arenas ---- */
 
 HAK_INLINE uint32_t superslab_arena(size_t superslab) { return load_relaxed(&superslab_at(superslab)->arena); }
-/* Whether the SuperSlab, or the slab, is in the client's arena; for a client without arena, whether it is in none. */
+/* Whether the SuperSlab, or the slab, belongs to the client's arena; for a client without arena, whether it belongs to
+ * none. */
 HAK_INLINE bool superslab_is_for(const struct client *c, size_t superslab) {
     return superslab_arena(superslab) == c->arena;
 }
@@ -52,12 +53,12 @@ HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
 
 /* ---- nodes ---- */
 
-/* Stands for all nodes, where one may be named. */
+/* Stands for all nodes where a node may be named. */
 #define NODE_ANY UINT32_MAX
 
 HAK_INLINE unsigned superslab_node(size_t superslab) { return load_relaxed(&superslab_at(superslab)->node); }
-/* Where the calling thread runs. Asked anew whenever a heap takes something from the pool, as the thread may have
- * moved. */
+/* The node on which the calling thread runs. Asked whenever a heap takes something from the pool, because the thread
+ * may have moved. */
 HAK_INLINE unsigned node_here(void) { return likely(hak_region.nodes == 1) ? 0 : nodes_here(); }
 /* The number of a set among those of a node. */
 HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node * hak_region.node_sets; }
@@ -71,7 +72,7 @@ HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node
 
 size_t superslab_find_of_nodes(unsigned set, unsigned node, size_t from);
 size_t superslab_find_last_of_nodes(unsigned set, size_t below);
-/* The lowest member at or after `from` of a node's set, or of that set of all nodes. BITSET_NONE: there is none. */
+/* The lowest member at or after `from` of the set of a node, or of all nodes. BITSET_NONE: there is none. */
 HAK_INLINE size_t superslab_find(unsigned set, unsigned node, size_t from) {
     return likely(hak_region.nodes == 1) ? bitset_find(&hak_region.sets, set, from)
                                          : superslab_find_of_nodes(set, node, from);
@@ -81,7 +82,7 @@ HAK_INLINE bool superslab_set_is_empty(unsigned set) {
     return likely(hak_region.nodes == 1) ? bitset_is_empty(&hak_region.sets, set)
                                          : superslab_find_of_nodes(set, NODE_ANY, 0) == BITSET_NONE;
 }
-/* The highest member below `below` of that set of all nodes. */
+/* The highest member below `below` of the sets of all nodes. */
 HAK_INLINE size_t superslab_find_last(unsigned set, size_t below) {
     return likely(hak_region.nodes == 1) ? bitset_find_last(&hak_region.sets, set, below)
                                          : superslab_find_last_of_nodes(set, below);
@@ -92,7 +93,7 @@ HAK_INLINE size_t superslab_find_last(unsigned set, size_t below) {
 /* Called by whoever has changed the word: adds the SuperSlab to the sets it now belongs to, and counts the cached
  * ones. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after);
-/* Removes a member that does not belong to the set of the node; it goes over to the set of its own node if it belongs
+/* Removes a member that does not belong to the set of the node, and adds it to the set of its own node if it belongs
  * there. */
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab);
 void superslab_check_hints_of_nodes(unsigned set, size_t superslab);
@@ -107,30 +108,30 @@ HAK_INLINE void superslab_check_hint(unsigned set, size_t superslab) {
 struct superslab_wish {
     struct client *client;
     unsigned slots, align, tag; /* see pool_take */
-    unsigned further;           /* spans to take besides, all of EMPTY slots, as far as there are any */
+    unsigned further;           /* spans to take besides, if EMPTY slots allow them */
     unsigned spans;             /* out: how many were taken … */
     uint32_t taken;             /* … the slots of all of them … */
     uint32_t was_resident;      /* … and those that were EMPTY */
-    bool was_cached;            /* out: its SuperSlab was wholly free, and resident */
-    unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
+    bool was_cached;            /* out: the SuperSlab was wholly free, and resident */
+    unsigned node, from;        /* the node where the taker runs; the node that it searches, or NODE_ANY */
 };
 
 /* Each takes a span and returns its first slot, or BITSET_NONE: in_use from SuperSlabs in use, cached from wholly free
- * ones with memory, clean from wholly free ones without; superslab_take from this one, which must be in use, or with
- * `whole` wholly free. */
+ * ones with memory, clean from wholly free ones without; superslab_take from the SuperSlab that is named, which must be
+ * in use or, with `whole`, wholly free. */
 size_t superslab_take_in_use(struct superslab_wish *wish);
 size_t superslab_take_cached(struct superslab_wish *wish);
 size_t superslab_take_clean(struct superslab_wish *wish);
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
-/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY; *cached: its SuperSlab was a cached
- * one. */
+/* Takes just this slot, if it is the process's and free. *resident: the slot was EMPTY; *cached: its SuperSlab was a
+ * cached one. */
 bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident, bool *cached);
 bool superslab_is_free_slot(size_t slot, uint64_t w);
 HAK_INLINE bool superslab_may_take_slot(size_t slot) {
     uint64_t w = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
     return unlikely(!(word_active(w) >> slot % SUPERSLAB_SLOTS & 1)) && superslab_is_free_slot(slot, w);
 }
-/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were
+/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: how many of them were
  * EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
 /* Undoes one of these: nobody has touched the slots that were taken. */
@@ -139,14 +140,14 @@ void superslab_put_back(size_t superslab, uint32_t taken, uint32_t was_resident)
  * afterwards. */
 uint64_t superslab_give(size_t superslab, uint32_t slots, unsigned tag, bool kept);
 
-/* Makes slots LAZY that are ACTIVE and the caller's: they are as soon as the caller gives them as UNUSED. */
+/* Marks slots that are ACTIVE and the caller's: they become LAZY as soon as the caller gives them as UNUSED. */
 void superslab_begin_lazy(size_t superslab, uint32_t slots);
-/* Which of the slots, ACTIVE and the caller's, are LAZY still, and so not known to be zero. The word has carried the
- * bits along, so relaxed is enough. */
+/* Which of the slots, ACTIVE and the caller's, are still marked as LAZY, and so are not known to be zero. The word has
+ * carried the bits along, so relaxed is enough. */
 HAK_INLINE uint32_t superslab_lazy_in(size_t superslab, uint32_t slots) {
     return load_relaxed(&superslab_at(superslab)->lazy) & slots;
 }
-/* The slots `lazy`, LAZY until now, are no longer. */
+/* The slots `lazy` are no longer LAZY. */
 void superslab_end_lazy(size_t superslab, uint32_t lazy);
 
 /* Is the slot's memory resident before it is touched, zero or not? */
@@ -189,8 +190,8 @@ size_t superslab_next_changed(size_t slot);
 /* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs, which have
  * memory of the node `from` (or NODE_ANY) or none. BITSET_NONE if there is none. */
 size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_t align);
-/* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from
- * `first` on; `n` when it is claimed. */
+/* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs, from `first` on,
+ * are free; `n`: the run is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
 /* What a claimed run has: slots that are EMPTY or LAZY, SuperSlabs with EMPTY ones, and when a slot last became
@@ -200,8 +201,8 @@ struct run_contents {
     uint32_t lazy_ms;
 };
 struct run_contents superslab_run_contents(size_t first, size_t n);
-/* Both make all slots of a run ACTIVE and resident: occupy those of a claimed run, begin those of a new one. SuperSlabs
- * that had no memory are the node's from now on. */
+/* Both make all slots of a run ACTIVE and resident: superslab_occupy_run those of a claimed run, superslab_begin_run
+ * those of a new one. SuperSlabs that had no memory are the node's from now on. */
 void superslab_occupy_run(size_t first, size_t n, unsigned node);
 void superslab_begin_run(size_t first, size_t n, unsigned node);
 /* Gives a run, whose slots become EMPTY if `resident`, else UNUSED. */
@@ -210,20 +211,19 @@ void superslab_give_run(size_t first, size_t n, bool resident);
 void superslab_give_new(size_t first, size_t n);
 /* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
 bool superslab_map_waiting(void);
-/* Gives `slots` slots memory, or what is left, in a SuperSlab that cannot have memory as a whole: *superslab. */
+/* Gives memory to `slots` slots, or to what is left, of a SuperSlab that cannot have memory as a whole: *superslab. */
 bool superslab_map_slots(unsigned slots, size_t *superslab);
 
 /* ---- slabs on offer ---- */
 
-/* Puts a slab with room on offer for `class_id`; its truth (owner, free blocks) is visible already. */
+/* Puts a slab with free blocks on offer for `class_id`; its owner and its blocks are visible already. */
 void superslab_offer(size_t slot, unsigned class_id);
 HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint8_t offer = load_relaxed(&superslab_at(superslab)->offer[slot % SUPERSLAB_SLOTS]);
     return offer == offer_tag(superslab_arena(superslab), class_id);
 }
-/* Takes one slab of the class off the offers on that node and returns its slot, or BITSET_NONE. The caller checks the
- * truth. */
+/* Takes an offer of the class on the node and returns its slot, or BITSET_NONE. The caller checks the slab's record. */
 size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node);
 /* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or
  * BITSET_NONE. It stays on offer. */
@@ -231,8 +231,8 @@ size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* Offers, and takes, tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
 size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node);
-/* Both look in one SuperSlab. The first takes off the lowest slot with this offer; 32: there is none. The second takes
- * off one of the `slots` whose slab has the class, or returns BITSET_NONE. */
+/* Both look in one SuperSlab. The first takes the lowest slot with this offer; 32: there is none. The second takes one
+ * of the `slots` whose slab has the class, or returns BITSET_NONE. */
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer);
 size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id);
 
@@ -241,7 +241,7 @@ size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, 
 /* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that
  * were never in use. */
 size_t superslab_next_active(size_t slot);
-/* Looks only at SuperSlabs of that range. */
+/* As superslab_next_active, in the SuperSlabs of the range. */
 size_t superslab_next_active_in(size_t slot, struct superslab_range in);
 
 struct superslab_totals {
