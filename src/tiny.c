@@ -7,7 +7,7 @@
  *     costs no work per block.
  *  4. Before giving up: what the current slab has uncarved, and slabs that are not due for use again yet.
  *
- * Only the owning thread runs any of this on a slab. */
+ * Only the thread that owns a slab runs any of this on it. */
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
 #include "base/clear.h"
@@ -35,7 +35,8 @@
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
-/* Hands out the first block of a list, which becomes the heap's. `blocks`: how many it has, or SAMPLE_UNCOUNTED. */
+/* Hands out the first block of a list; the rest becomes the heap's list. `blocks`: the length of the list, or
+ * SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
     ledger_add(&h->ledger[c].misses, 1);
@@ -83,7 +84,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     return tiny_hand_out(h, c, list, end - first, COUNT_refill_by_carving);
 }
 
-/* Blocks touch several pages, so a run of pages goes as a whole. */
+/* Takes the blocks of the first run of purged pages. A block may touch several pages, so a run is taken as a whole. */
 uintptr_t tiny_link_purged(struct heap *h, unsigned c, struct slab *s, unsigned *blocks) {
     size_t page = os_page_bytes(), bytes = size_classes[c].block_bytes;
     unsigned start = lowest_bit(slab_purged(s));
@@ -104,12 +105,12 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_purged);
 }
 
-/* Free blocks that cost no new memory. The list of a current slab is the heap's. */
+/* Whether the slab has free blocks that cost no new memory. `free_to` of a current slab is the heap's list. */
 static bool has_free(const struct slab *s) {
     return !is_terminator(load_relaxed(s->tiny.free_to)) || load_relaxed(&s->inbox) != 0 || slab_purged(s) != 0;
 }
 
-/* Such blocks of the current slab. */
+/* From the current slab: a free block that costs no new memory; 0: there is none. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (!is_terminator(load_relaxed(&h->list[c])))
@@ -125,6 +126,7 @@ static uintptr_t take_free(struct heap *h, unsigned c) {
     return slab_purged(s) != 0 ? take_purged(h, c, s) : 0;
 }
 
+/* From the current slab: a free block, else a new one. */
 static uintptr_t take_any(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     uintptr_t block = take_free(h, c);
@@ -156,7 +158,8 @@ static bool take_unowned(struct heap *h, struct slab *s) {
     return true;
 }
 
-/* Whoever has the slab on loan is freeing a block there. It stays on offer, but not for this look. */
+/* Slabs that were on offer while the heap that has them on loan was freeing there. They go back on offer after the
+ * search. */
 enum { IN_USE_MAX = 4 };
 struct in_use {
     unsigned slots;
@@ -173,7 +176,7 @@ static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_us
         }
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
-        /* an old offer: it is another slab by now, another arena's, or full */
+        /* an old offer: the slot has another slab by now, or another arena's, or the slab is full */
         if (slab_class(s) != c || !slab_is_usable(s) || !slab_is_for(&h->pool, s)) {
             slab_let_go(h, s);
             continue;
@@ -205,13 +208,13 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     for (size_t slot; (slot = space_take_inbox_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         unsigned blocks = 0;
-        /* Before, too: an arena may end with its slab while we have blocks of it. */
+        /* Asked before blocks are taken, too: another arena may end, with its slab, while we have blocks of it. */
         uintptr_t list = slab_is_for(&h->pool, s) ? inbox_take(s, &blocks) : slab_terminator(s);
         if (is_terminator(list))
             continue;
         if (slab_class(s) == c &&
             slab_is_for(&h->pool, s)) { /* its blocks are in our hands, so it can't change any more */
-            slab_give_up_current(h, c); /* what is freed into that one must not get among these */
+            slab_give_up_current(h, c); /* else frees into that slab would add to the list of these blocks */
             slab_prefetch(s, blocks);
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
@@ -297,7 +300,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     return 0;
 }
 
-/* What malloc took for the end of the list is not: a free block was written to. */
+/* The program wrote to a free block, so that malloc found an end of the list where there is none. */
 HAK_COLD static void report_end(struct heap *h, unsigned c) {
     const struct slab *s = h->current[c];
     fail_overwritten_link(s != NULL ? slab_address(s) : NULL, size_classes[c].block_bytes);
@@ -340,7 +343,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 
 /* ---- giving back ---- */
 
-/* Slabs none of whose blocks are with the program go back, what others freed into them included. */
+/* Gives back slabs of which the program has no block; the blocks that others freed into them count as back. */
 static void tiny_release_unused(struct heap *h) {
     slab_recall(h, h, 0, 1);
     for (uint32_t at = h->owned.first; at != 0;) {
@@ -407,7 +410,7 @@ static void empty_class(struct heap *h, unsigned c) {
         slab_let_go(h, h->fresh[c]);
 }
 
-/* The heap is about to rest. What its slabs have listed was not freed by its next thread. */
+/* The heap is about to rest. Its next thread did not free what its slabs have listed. */
 static void leave_class(struct heap *h, unsigned c) {
     if (h->current[c] == NULL && !is_no_block(load_relaxed(&h->list[c]))) /* of others' slabs */
         empty_class(h, c);
@@ -434,7 +437,7 @@ static void tiny_empty(struct heap *h) {
 
 /* ---- whole free pages inside partly used slabs ---- */
 
-/* A slab without owner: could its free pages be worth the adoption? */
+/* Whether the free pages of a slab without owner could be worth adopting it. */
 static bool may_pay(const struct slab *s, enum trim how) {
     struct slab seen;
     snapshot(&seen, s, sizeof seen);
@@ -491,8 +494,8 @@ static void tiny_find(struct block *b, const void *p) {
         b->why = NULL;
 }
 
-/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then
- * the block is not one of those. */
+/* A page is purged only while all blocks that touch it are free. If another thread owns the slab and is just purging
+ * it, the block at hand is live, and so in none of those pages. */
 static bool lies_in_purged_page(const struct block *b, const void *p) {
     uint32_t purged = slab_purged(b->slab);
     if (likely(purged == 0))
@@ -556,7 +559,7 @@ static void tiny_free(struct heap *h, struct slab *s, void *p) {
         tiny_free_live(h, s, (uintptr_t)p);
 }
 
-/* Whoever has a heap next finds the block in the inbox. */
+/* The block waits in the inbox for the next thread with a heap. */
 static void tiny_free_without_heap(struct slab *s, void *p) {
     if (!tiny_is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
         inbox_push_one(s, (uintptr_t)p);
@@ -575,7 +578,7 @@ static bool tiny_fill(struct slab *s, struct fill *fill) {
     return true;
 }
 
-/* A slab that another thread owns could go, and its memory with it, while we read its blocks. */
+/* Only our own slab: another thread's could go, and its memory with it, while we read its blocks. */
 static bool tiny_is_ours(const struct heap *h, const struct slab *s, unsigned class_id) {
     return load_relaxed(&s->owner) == h && slab_class(s) == class_id && !slab_is(s, PLACE_CURRENT);
 }
