@@ -29,8 +29,8 @@
 static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 1; }
 
 /* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then.
- * slab_unlist takes a slab that has its place off whatever names it, however far the stores came, so that each list
- * ends. The child may lose the slab. */
+ * However many of the stores were done, slab_unlist takes a slab whose place is set off whatever names it, so that each
+ * list ends. The child may lose the slab. */
 static void list_on_class(struct heap *h, struct slab *s) {
     _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
     s->tiny.class_prev = 0;
@@ -88,7 +88,8 @@ void slab_unlist(struct heap *h, struct slab *s) {
 
 /* ---- freeing ---- */
 
-/* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
+/* All blocks are back. So nobody else can know the slab any more, because every way to it leads through a block that is
+ * out. */
 static void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
@@ -104,10 +105,10 @@ static void slab_release(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), 1, c + 1, true);
 }
 
-/* Mallocs are not counted, so the current slab may be empty after as many frees as blocks were out at the last check.
- * If less than half of those are still out, all may be on their way back, and the next check is after that many frees.
- * Otherwise it waits for enough frees to make the walk of the list cheap in comparison. The more often a class's slab
- * was given back, the less readily the next one is, because the program goes up and down. */
+/* Mallocs are not counted. So the current slab may be empty after as many frees as there were blocks out at the last
+ * check. If less than half of those are still out, all may be on their way back, and the next check is after that many
+ * frees. Otherwise it waits for enough frees to make the walk of the list cheap in comparison. The more often a slab of
+ * the class was given back here, the more checks the next one stays, because the program goes up and down. */
 static bool check_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))
@@ -222,7 +223,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
         return false;
     count(&h->pool.counters, COUNT_inbox_batches);
     bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_out(s);
-    if (all && !slab_verify_due(h)) { /* they need not be touched once more */
+    if (all && !slab_verify_due(h)) { /* the blocks need not be touched once more */
         slab_release(h, s);
         return true;
     }
@@ -268,7 +269,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
         return NULL;
     if (unlikely(sample_on(h)))
         sample_take_back(h, c);
-    /* Counted first: while nobody has it search_lists does not meet its blocks. */
+    /* Counted first, because search_lists does not find the blocks while the list is the heap's no more and the slab's
+     * not yet. */
     _Atomic uintptr_t list = load_relaxed(&h->list[c]);
     unsigned listed = load_relaxed(&list) != slab_terminator(s) ? links_count(s, &list) : 0;
     ledger_add(&h->ledger[c].blocks, -(uint64_t)listed);
@@ -291,7 +293,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
 
 bool slab_adopt(struct heap *h, struct slab *s) {
     struct heap *nobody = OWNER_NONE;
-    /* pairs with the store in slab_let_go: its fields are ours now */
+    /* pairs with the store in slab_let_go: the slab's fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
     store_relaxed(&s->tiny.own_frees,
@@ -311,11 +313,12 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MAX);
 }
 
-/* How many slabs the heap may own: any number while its thread is alone, as nobody else can want them. */
+/* How many slabs the heap may own: any number while its thread is alone, because nobody else can want them. */
 static size_t owned_max(struct heap *h) {
     if (presence_is_alone())
         return SIZE_MAX;
-    if (h->owned_credit > tuned(TUNE_credit_slabs)) /* else it is no more than the least, whatever there is */
+    if (h->owned_credit >
+        tuned(TUNE_credit_slabs)) /* else the credit is below the least of credit_max, whatever that is */
         h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return tuned(TUNE_owned_slabs) + h->owned_credit;
 }
@@ -354,7 +357,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
         return;
     }
     if (h->returns[c] != 0) {
-        /* Before the inbox is looked at, where they may have gone. */
+        /* Asked before the look at the inbox, to which gathered blocks may have gone. */
         bool own_frees = !heap_may_have_gathered(h, s);
         if (load_relaxed(&s->inbox) != 0) { /* others free this class, too */
             h->returns[c] = 0;
@@ -410,7 +413,7 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
-            if (changed) /* a look that came before would have forgotten it, and found an owner */
+            if (changed) /* noted now: an earlier look would have found an owner, and forgotten the note */
                 superslab_note_changed(slot);
             if (usable)
                 superslab_offer(slot, c);

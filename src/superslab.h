@@ -131,7 +131,7 @@ HAK_INLINE bool superslab_may_take_slot(size_t slot) {
     uint64_t w = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
     return unlikely(!(word_active(w) >> slot % SUPERSLAB_SLOTS & 1)) && superslab_is_free_slot(slot, w);
 }
-/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: how many of them were
+/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: the bits of those that were
  * EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
 /* Undoes one of these: nobody has touched the slots that were taken. */
@@ -159,7 +159,7 @@ HAK_INLINE bool superslab_has_folios(size_t slot) {
     return load_relaxed(&hak_region_use.folios) == FOLIOS_USED && slot >= REGION_FOLIOS_FROM * SUPERSLAB_SLOTS &&
            load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_NONE;
 }
-/* The slots that are UNUSED and not LAZY: their memory is zero. Who gave a LAZY slot had set its bit before the
+/* The slots that are UNUSED and not LAZY: their memory is zero. Whoever gave a LAZY slot had set the bit before the
  * word. */
 HAK_INLINE uint32_t superslab_zero_slots(size_t superslab) {
     uint64_t w = load_acquire(&superslab_at(superslab)->word);
@@ -194,8 +194,7 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
  * are free; `n`: the run is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* What a claimed run has: slots that are EMPTY or LAZY, SuperSlabs with EMPTY ones, and when a slot last became
- * LAZY. */
+/* What a claimed run has: EMPTY and LAZY slots, SuperSlabs with EMPTY slots, and when a slot last became LAZY. */
 struct run_contents {
     size_t empty, lazy, cached;
     uint32_t lazy_ms;
