@@ -317,8 +317,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 static size_t owned_max(struct heap *h) {
     if (presence_is_alone())
         return SIZE_MAX;
-    if (h->owned_credit >
-        tuned(TUNE_credit_slabs)) /* else the credit is below the least of credit_max, whatever that is */
+    if (h->owned_credit > tuned(TUNE_credit_slabs)) /* else it is within every bound that credit_max returns */
         h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return tuned(TUNE_owned_slabs) + h->owned_credit;
 }
