@@ -14,7 +14,7 @@ enum block_state {
     BLOCK_FREE,
     BLOCK_LIVE,
     BLOCK_CACHED,
-    BLOCK_STATE = 3,    /* mask of these */
+    BLOCK_STATE = 3,    /* the mask of the states above; the others are flags */
     BLOCK_CLEAN = 4,    /* never handed out, zero */
     BLOCK_PURGED = 16,  /* free, and its pages were given back, except those it shares with blocks in use */
     BLOCK_LAZY = 64,    /* purged, and may be resident: the system may take its pages, and need not */
@@ -34,7 +34,7 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     return &s->single.state;
 }
 
-/* For those whose usable size is what was asked for: large and huge blocks. */
+/* For kinds whose usable size is what was asked for: large and huge. */
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->single.bytes - s->single.slack_bytes; }
 static inline void block_find_only(struct block *b, const void *p) {
     b->bytes = asked_bytes(b->slab);

@@ -1,10 +1,10 @@
 /* Links: the lists of free tiny blocks, stored in the blocks themselves.
  *
- * A free block's first word is the address of the next free block of the same slab, xor the region's key; the last
- * one's is the slab's terminator, an odd address in the slab. So all links of a slab have the same upper half, its
- * link_mark, and a block whose first word has it is probably free already, because malloc clears the first word of each
- * block it hands out. Only probably: a program may unknowingly copy a link into its own block, as padding left in a
- * register or on the stack. So a search of the lists decides (search_lists). */
+ * A free block's first word is the address of the next free block of the same slab, xor the region's key. In the last
+ * block it is the slab's terminator, an odd address in the slab, xor the key. So all links of a slab have the same
+ * upper half, its link_mark, and a block whose first word has it is probably free already, because malloc clears the
+ * first word of each block it hands out. Only probably: a program may unknowingly copy a link into its own block, as
+ * padding left in a register or on the stack. So a search of the lists has the last word (search_lists). */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -24,7 +24,7 @@ HAK_INLINE bool is_in_slab(uintptr_t block, uintptr_t slab) {
     return ((block ^ slab) & ~(SLOT_BYTES - BLOCK_ALIGN)) == 0;
 }
 HAK_INLINE uint32_t upper_half(uintptr_t link) { return (uint32_t)(link >> 32); }
-/* `block` must be a block of the slab. */
+/* For a block of the slab. */
 HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
     return upper_half(*block_word(block)) == s->tiny.link_mark;
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Does not tell whether the block is free. */
+/* Finds the block at p, which may be free. */
 static struct block lookup_find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
     if (!region_has(p))
@@ -48,6 +48,8 @@ void lookup_free_none(struct heap *h, struct slab *s, void *p) {
     fail_bad_pointer("free", p, b.why, b.bytes);
 }
 
+/* The fast check has found a tiny slab. If there is another kind by now, the slab has gone because all its blocks were
+ * free, the one at p among them. */
 bool lookup_for_free(void *p) {
     struct block b = lookup_find(p);
     if (b.why != NULL)

@@ -7,10 +7,11 @@
 
 #include "kinds.h"
 
-/* The live block that starts at p. If there is none, reports that, and returns a block of 0 bytes without a slab if
- * ON_ERROR lets the program go on. A block of another allocator's (beside/other.h) has no slab, either, but a size. If
- * `call` is "free", a free block is reported as a double free. `caller`: of a call that only asks about the block
- * (fail.h), else NULL. */
+/* Returns the live block that starts at p. If there is none, reports that; if ON_ERROR lets the program go on, returns
+ * a block of 0 bytes without a slab. A block of another allocator (beside/other.h) has no slab, either, but a size.
+ * `call` names the call in the report; for "free" a free block is a double free. `caller`: the program's code that only
+ * asks about the block (fail.h), else NULL. */
 struct block lookup_live(const void *p, const char *call, const void *caller);
-/* A second opinion on a tiny block that failed the fast check of free. Returns false after reporting the error. */
+/* A second opinion on an address that failed the fast check of free: true if a live tiny block starts there. Else
+ * reports the error and returns false. */
 bool lookup_for_free(void *p);

@@ -1,6 +1,6 @@
 /* Is a tiny block that looks free really free, and who freed it? The block may be in any of several lists, including
  * those of other threads, which change meanwhile. `true` is always right; `false` can be wrong only if another thread
- * frees the same block at this very moment. Used for errors and second opinions, never on a hit path. */
+ * frees the same block at this very moment. The searches serve errors and second opinions, never a hit path. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

@@ -33,8 +33,8 @@ void thread_empty_resting(void) {
     }
 }
 
-/* What heaps that rest hold back is bounded like EMPTY slots, and it is the purger that takes it back. A heap's first
- * threads may be all that the program makes. */
+/* What resting heaps hold back is bounded like EMPTY slots, and the purger takes it back. A heap rests only from its
+ * fourth thread on, because the first ones may be all that the program makes. */
 static bool begin_rest(struct heap *h) {
     return load_relaxed(&h->pool.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
            !sample_on(h) && !option(OPT_SECURE) && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
@@ -60,7 +60,7 @@ static void put(struct heap *h, bool rests) {
     presence_clients_changed(-1); /* first: of the last two threads to end, one must find the other gone */
     retain_thread_ended(&h->pool);
     heap_put(h);
-    if (rests && !presence_gathered()) /* the purger may have looked for the last time */
+    if (rests && !presence_gathered()) /* no purger will empty it: it may have looked for the last time */
         thread_empty_resting();
 }
 
@@ -74,7 +74,8 @@ static void end_thread(void *value) {
         hak_default_arena = (struct default_arena){NULL, 0};
         bool rests = empty_or_rest(h);
         rings_forget(h);
-        bool left = caches_enter(h) && load_relaxed(&h->outbox_slabs) != 0; /* the purger may have been there before */
+        /* The purger may have had the caches when this thread was to empty them. */
+        bool left = caches_enter(h) && load_relaxed(&h->outbox_slabs) != 0;
         caches_leave(h);
         if (left)
             thread_empty_heap(h);

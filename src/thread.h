@@ -11,26 +11,29 @@
 
 #include "heap.h"
 
-/* The calling thread's heap, whether it has a default arena or not; one without number if it has no heap. */
+/* The calling thread's heap, whether the thread has a default arena or not. A thread without a heap has one whose
+ * number is HEAP_NONE. */
 HAK_INLINE struct heap *thread_own(void) {
     return likely(hak_heap != &heap_redirected) ? hak_heap : hak_default_arena.own;
 }
-/* What the thread allocates without naming an arena is in this one from now on; 0: in the process's heap. Returns the
- * handle before. False: the thread has no heap, or no more. */
+/* From now on what the thread allocates without naming an arena is in this arena; 0: in the process's heap. *before:
+ * the handle until now. False: there is no memory for a heap, or the thread has ended. */
 bool thread_set_default(uintptr_t handle, uintptr_t *before);
-/* Around code of others that malloc calls: what they allocate may outlive the default arena. The first returns what the
- * second wants, which leaves a default that was set meanwhile. */
+/* Called around foreign code that malloc calls, because what that allocates may outlive the default arena. The first
+ * returns the handle for the second, which respects a default that was set in between. */
 uintptr_t thread_suspend_default(void);
 void thread_resume_default(uintptr_t handle);
-/* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
+/* The calling thread's heap for a slow path; NULL: there is no memory for one. A thread_leave follows each
+ * thread_enter. */
 struct heap *thread_enter(void);
 void thread_leave(struct heap *h);
 
-/* The calling thread, which presence_thread_made has counted, begins: its end will be told. */
+/* The calling thread, which presence_thread_made has counted, begins: presence_thread_ends will be called at its
+ * end. */
 void thread_begins(void);
 
-/* Lets go of all that the heap has; what its rings hold goes back. If it is about to rest, current and fresh slabs
- * stay. */
+/* Lets go of all slabs of the heap, and gives back what its rings hold. If the heap is about to rest, current and fresh
+ * slabs stay. */
 void thread_empty_heap(struct heap *h);
-/* Lets go of what heaps that rest have. What became EMPTY is for the caller to settle. */
+/* Lets go of the slabs of all heaps that rest. The caller settles what became EMPTY. */
 void thread_empty_resting(void);
