@@ -9,9 +9,9 @@
 #include "presence.h"
 #include "superslab.h"
 
-#define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
+#define LOAN_FROM_BLOCKS 8 /* after this many since the last drain, more blocks of the slab will follow */
 
-/* Adopts the slab if it has no owner. It may be gone afterwards, unless blocks of it are in our hands. */
+/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless the caller has blocks of it. */
 static bool outbox_adopt(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
         return false;
@@ -31,7 +31,7 @@ bool outbox_adopt_unheld(struct heap *h, struct slab *s) {
     return adopted;
 }
 
-/* Frees the blocks, which are out of it, into a slab without owner, and has that on loan from then on. */
+/* Frees the blocks, which count as out, into a slab without owner. The heap has the slab on loan from then on. */
 static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_may_borrow(h) || !slab_adopt(h, s))
         return false;
@@ -46,9 +46,9 @@ static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uin
 
 /* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. The blocks stay there,
  * because adopting the slab and letting go of it again costs more than a few blocks are worth. Once all of the slab's
- * blocks are back, the slab goes back to the pool; once it is worth using, it goes on offer. Whoever has adopted it
- * since will see the inbox. The slot may hold another kind of slab by now, whose record keeps the old `due` and `out`:
- * then the offer is a wrong hint, and nobody adopts what has an owner or is the pool's. */
+ * blocks are back, the slab goes back to the pool; once it is worth using, it goes on offer. Whoever has adopted the
+ * slab since will see the inbox. The slot may hold another kind of slab by now, whose record keeps the old `due` and
+ * `out`: then the offer is a wrong hint, and nobody adopts what has an owner or is the pool's. */
 static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
     uint32_t due = load_relaxed(&s->tiny.due);
     if (waiting >= load_relaxed(&s->tiny.out)) {
@@ -65,7 +65,8 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
     }
 }
 
-/* Blocks that wait in an inbox until others than the owner take them; who has the slab on loan may never look. */
+/* How many blocks wait in an inbox before others than the owner take them. A heap that has the slab on loan may never
+ * look there. */
 static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
     bool on_loan = (uintptr_t)owner & OWNER_ON_LOAN;
     return on_loan ? slab_reuse_frees(c) : size_classes[c].blocks * 3u / 4;
@@ -92,10 +93,11 @@ void outbox_drain_closed(struct heap *h, struct slab *s) {
         drain_closed(h, s);
 }
 
-/* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
+/* Will this heap soon free more blocks of the slab, and may it take the slab on loan for that? */
 enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW };
 
-/* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
+/* Sends a chain of blocks, which count as out, to the slab's owner: into the inbox, or into the slab itself if this
+ * heap owns it from now on. */
 static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks,
                  enum prospect prospect) {
     count(&h->pool.counters, COUNT_outbox_batches);
@@ -106,8 +108,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     }
     if (!wanted && prospect == EXPECT_MORE_AND_BORROW && free_and_borrow(h, s, first, blocks))
         return;
-    /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is
-     * read before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
+    /* If the pushed blocks are all that were out, the slab may be gone at any moment after the push. So its class is
+     * read before. Reading the owner afterwards does no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
     uint64_t retries = 0, waiting = inbox_push(s, first, last, blocks, &retries);
     count_add(&h->pool.counters, COUNT_inbox_retries, retries);
@@ -140,7 +142,7 @@ void outbox_bypass(struct heap *h, struct slab *s, uintptr_t block) { send(h, s,
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
         send_entry(h, from, &from->outbox[i], NO_MORE);
-    store_relaxed(&from->outbox_slabs, 0); /* one is left in a child that was forked in send_entry */
+    store_relaxed(&from->outbox_slabs, 0); /* in a child that was forked in send_entry the count is one too high */
 }
 
 void outbox_flush(struct heap *h) {
@@ -184,7 +186,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
         send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
 }
 
-/* What was gathered for a slab that is ours by now. */
+/* Sends what was gathered for a slab that this heap owns by now. */
 static void bring_home(struct heap *h, struct slab *s) {
     if (PROVEN(home_enter, caches_enter(h)) && load_relaxed(&h->outbox_slabs) != 0 &&
         outbox_gathers(outbox_entry_of(h, s), s))
@@ -192,7 +194,7 @@ static void bring_home(struct heap *h, struct slab *s) {
     caches_leave(h);
 }
 
-/* A thread that allocates owns what it frees into, a thread that is alone even all of it. */
+/* A thread that allocates, too, may own slabs that it frees into; a thread that is alone owns all of them. */
 static bool adopts_at_once(struct heap *h) {
     return presence_is_alone() || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }

@@ -38,7 +38,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 /* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
-/* All calls on the way here are jumps, so it returns to the program. The block is freed whatever its size. */
+/* All calls on the way here are jumps, so the return address is the program's. The block is freed whatever its size. */
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (other_has(p))
         return other_calls()->free(p);
@@ -50,15 +50,15 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
         hook_deleted(p, by == FREED_BY_DELETE_ARRAY);
     bool exactly = by != FREED_BY_FREE;
-    /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
+    /* After hak_expand a block may be used beyond the multiple of its alignment: then the size itself fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
         fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0));
     alloc_free(p, alloc_free_other);
 }
 
-/* No hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`: of a block whose
- * class was chosen for it, else 1. */
+/* A sized free that is no hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`:
+ * the one for which the block's class was chosen, else 1. */
 HAK_INLINE void free_claimed_else(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     size_t whole = class_aligned_bytes(bytes, alignment);
     if (region_has(p) && whole > TINY_BYTES_MAX && whole <= MID_BYTES_MAX) {
@@ -85,8 +85,8 @@ void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool arr
 
 /* ---- sizes ---- */
 
-/* The bytes of a tiny or mid block, as its record shows; 0: lookup_live knows. A mid block's state tells whether it is
- * live. Whether a tiny block is, its own first word tells: `looks` there. */
+/* The bytes of a tiny or mid block, by its record; 0: ask lookup_live. The state of a mid block tells whether the block
+ * is live. A tiny block's first word tells that, which is read only with `looks`. */
 HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */
@@ -110,7 +110,7 @@ HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
     return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
 }
 
-/* Does not touch a tiny block: programs that ask for each of theirs would pay for a cache miss each. */
+/* Does not touch a tiny block: a program that asks about every block would pay for a cache miss each time. */
 size_t alloc_usable(const void *p, const char *call) {
     size_t bytes = bytes_at_once(p, false);
     return likely(bytes != 0) ? bytes : usable_else(p, call);
@@ -165,7 +165,8 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     return moved;
 }
 
-/* Does a block stay where it is? One that the program halves does, whatever rounding up added. */
+/* Whether the block stays where it is: while the program wants at least 3/8 of it, so that most blocks stay when they
+ * are halved, although rounding up had made them larger. */
 HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
     return bytes <= had_bytes && bytes >= had_bytes * 3 / 8;
 }
@@ -198,7 +199,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     int error = errno;
     bool of_arena = unlikely(slab_kind(b.slab) >= KIND_IN_ARENA);
     moved = of_arena ? hook_malloc_near(b.slab, bytes) : alloc_malloc(bytes, alloc_slow);
-    if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
+    if (moved == NULL) { /* shrinking always succeeds; growing in place may, after the caches were emptied */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
         if (bytes < b.bytes && kind_of(b.slab)->shrink != NULL)
             kind_of(b.slab)->shrink(b.slab, p, bytes);
@@ -209,7 +210,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     return copied_to(moved, p, min_size(bytes, b.bytes));
 }
 
-/* A tiny block grows, as interpreters' arrays do: it is always copied. */
+/* A tiny block grows, as the arrays of interpreters do: the block is always copied. */
 HAK_NOINLINE static void *realloc_tiny(void *p, size_t bytes, size_t had) {
     if (unlikely(slab_kind(slab_at_offset(region_offset(p))) >= KIND_IN_ARENA))
         return realloc_else(p, bytes, had);
