@@ -11,10 +11,10 @@
 
 #include "base/counters.h"
 
-/* Work that a thread found to be due, for the end of malloc's slow path (purger.h). */
+/* Work that a thread found to be due, for the end of malloc's slow path (chores.h). */
 enum chore {
     CHORE_PURGER = 1, /* start the purger */
-    CHORE_TRIM = 2,   /* look for pages that stayed free long */
+    CHORE_TRIM = 2,   /* look for pages that have been free for long */
     CHORE_LIMITS = 4, /* see limits_take_due */
     CHORE_LOOK = 8,   /* at slabs that changed, as the heap grows */
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
@@ -25,35 +25,35 @@ enum chore {
 
 /* What a heap has done since account_settle last added it to the totals. */
 struct deltas {
-    int32_t active, empty;  /* change of the slots that it has, of EMPTY slots */
+    int32_t active, empty;  /* change of the number of its slots, and of EMPTY slots */
     uint32_t unused_taken;  /* UNUSED slots taken */
-    uint32_t lazy_taken;    /* of these, those that were LAZY … */
-    uint32_t soon_taken;    /* … and had not been for long */
-    bool emptied_by_moving; /* slots: the program wants their memory back */
+    uint32_t lazy_taken;    /* how many of them were LAZY … */
+    uint32_t soon_taken;    /* … and had not been LAZY for long */
+    bool emptied_by_moving; /* the program emptied slots by moving blocks, and wants their memory back */
 };
 
-/* What waits for the end of malloc's slow path. */
+/* What is to be done at the end of malloc's slow path. */
 struct due {
-    uint32_t slow_mallocs; /* that have ended */
+    uint32_t slow_mallocs; /* how many have ended */
     uint32_t trim_at;      /* the SuperSlab where CHORE_TRIM goes on */
     uint32_t grown_bytes;  /* growth inside slabs that does not make up a slot yet */
     uint8_t chores;        /* enum chore */
 };
 
 /* The part of a heap that the layers below the tiers use: its counters, what it has done and what is due, and what the
- * pool has to know of it. Only the heap's thread touches it, except that any thread may read the counters. That of
- * heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which are hints there. */
+ * pool has to know of it. Only the heap's thread touches it, except that any thread may read the counters. The client
+ * of heap_afterlife is used by any thread, for frees: only its counters change, which are hints there. */
 struct client {
     struct counters counters;
-    uint32_t start; /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
+    uint32_t start; /* the SuperSlab where searches begin, once this heap has met another thread at the lowest one */
     uint32_t arena; /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
-    _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
-    uint8_t node;                /* where the thread was when it last took something; 0 where there is one node */
-    bool is_shared : 1;          /* it is heap_afterlife's; constant */
+    _Atomic uint32_t last_given; /* slot + 1 of the last span given back; any thread writes a shared client's */
+    uint8_t node;                /* the node of the thread when it last took something; 0 if there is one node */
+    bool is_shared : 1;          /* the client is heap_afterlife's; constant */
     bool is_lane : 1;            /* the arena is a lane of the process, which never ends (lane.h) */
     bool is_choosy : 1;          /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
     bool takes_anywhere : 1;     /* memory is scarce: the heap takes what other nodes have rather than new memory */
-    bool is_purger : 1;          /* what the purger settles is no sign of life */
+    bool is_purger : 1;          /* the heap is the purger's, whose settling does not make the program busy */
     bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
     struct deltas since;
@@ -76,7 +76,7 @@ HAK_INLINE int64_t account_pair(int64_t active, int64_t empty) { return active +
 HAK_INLINE int64_t account_active_of(int64_t pair) { return (int32_t)pair; }
 HAK_INLINE int64_t account_empty_of(int64_t pair) { return (pair - (int32_t)pair) >> 32; }
 HAK_INLINE int64_t account_resident_of(int64_t pair) { return account_active_of(pair) + account_empty_of(pair); }
-/* A number is negative for a moment while threads settle in another order than they took. */
+/* A number is negative for a moment while threads settle in another order than they took slots. */
 HAK_INLINE size_t account_not_negative(int64_t n) { return n > 0 ? (size_t)n : 0; }
 
 /* Slots by state, as of the last settlings and additions; resident are ACTIVE and EMPTY ones. */
@@ -95,11 +95,12 @@ HAK_INLINE void account_change(struct client *c, int32_t active, int32_t empty) 
     unlikely(c->is_shared) ? (void)rmw_add(&hak_account.slots, account_pair(active, empty))
                            : (void)(c->since.active += active, c->since.empty += empty);
 }
-/* Adds what the client counted to the totals, and starts it anew. Returns the EMPTY slots there are then. */
+/* Adds to the totals what the client has counted, which counts from 0 again. Returns how many EMPTY slots there are
+ * then. */
 size_t account_settle(struct client *c);
 /* Counts `slots` that are to become resident. False: there would be more than `max`, and nothing is counted. */
 bool account_add_resident(size_t slots, size_t max);
-/* Counts them whatever the limits. Negative: slots that did not become resident after all. */
+/* Counts slots that become resident, whatever the limits. Negative: slots that did not become resident after all. */
 HAK_INLINE void account_count_resident(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(slots, 0)); }
 /* The number of EMPTY slots changes at once: nobody is refused what is being purged. */
 HAK_INLINE void account_count_empty(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(0, slots)); }
@@ -122,6 +123,6 @@ HAK_INLINE size_t account_cached_superslabs(void) {
     return account_not_negative(load_relaxed(&hak_account.cached_superslabs));
 }
 
-/* Milliseconds as of the last settling: cheap, and as old as that. */
+/* The time of the last settling in milliseconds: a cheap clock that may be slow. */
 HAK_INLINE uint32_t account_clock_ms(void) { return load_relaxed(&hak_account.clock_ms); }
 HAK_INLINE void account_set_clock(uint32_t now_ms) { store_relaxed(&hak_account.clock_ms, now_ms); }

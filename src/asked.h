@@ -1,7 +1,7 @@
-/* What others ask of the heap: the profile, tracers, and other processes by writing here (observe/inspect.h).
+/* What is asked of the heap: by the profile, by tracers, and by other processes, which write here (observe/inspect.h).
  *
- * Whoever asks changes `wanted`. Each heap compares that word with the last one it has seen, in every allocation that
- * is no hit of alloc.h, so it learns of any change with one load. */
+ * Whoever asks changes `wanted`. In every allocation that is no hit of alloc.h the heap compares that word with what it
+ * saw last, so it learns of any change with one load. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -12,7 +12,7 @@ enum { SAMPLE_CALLERS = 64 }; /* return addresses that are kept of a sample, at 
 struct asked {
     union {
         _Atomic uint64_t wanted;
-        struct { /* each part is written by itself */
+        struct { /* each part is written separately */
             /* mean bytes between samples for the profile; 0: none. Whoever can write here can switch it on and off */
             _Atomic uint32_t wanted_bytes;
             /* tracers that listen to the probes. The kernel counts: these two are the semaphores of observe/probes.c */

@@ -8,12 +8,12 @@
 #include "asked.h"
 #include "heap.h"
 
-/* Has another process, a tracer or another thread asked for something? Every allocation that is no hit of alloc.h's
- * looks, rings' hits too: a request must not wait for a miss that may never come. */
+/* Has another process, a tracer or another thread asked for something? Every allocation that is no hit of alloc.h asks
+ * this, even a ring's hit: a request must not wait for a miss that may never come. */
 HAK_INLINE bool chores_are_asked(const struct heap *h) {
     return unlikely(load_relaxed(&hak_asked.wanted) != h->asked_seen);
 }
-/* Does as asked. */
+/* Does what was asked for. */
 HAK_COLD void chores_answer(struct heap *h);
 
 #define LOOK_EVERY 32 /* slow mallocs: reading the clock is then no cost */
@@ -25,9 +25,9 @@ HAK_INLINE bool chores_are_due(struct heap *h) {
 }
 HAK_COLD void chores_do(struct heap *h);
 
-/* What the heap holds back goes to the pool, in the hope that a second try succeeds. */
+/* Gives what the heap holds back to the pool, so that a second try may succeed. */
 void chores_empty_caches(struct heap *h);
 /* The calling thread is about to wait: lets go of all that its heap has. */
 void chores_rest(void);
-/* All that can be given back. Returns how many bytes were. */
+/* Gives back all that can go. Returns how many bytes that was. */
 size_t chores_give_back(struct heap *h);
