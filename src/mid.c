@@ -4,9 +4,9 @@
  *     takes the newest from there; the block itself is never touched.
  *  2. A ring that is full spills its older half: one fetch-or a slab. An empty one takes many bits of one slab at once.
  *  3. Only a compare-and-swap from all-free to 0 gives the slab back to the pool: whoever does that owns it. A taker
- *     that comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is
- *     not its.
- *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a
+ *     that comes late finds no bits, or takes bits of the slot's next slab: it checks the class, and puts them back if
+ *     that is another one.
+ *  4. A state byte for each block, written by whoever holds the block, shows a second free even while the block is in a
  *     ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
@@ -20,7 +20,7 @@
 #include "retain.h"
 #include "base/snapshot.h"
 
-#define DENSE_LOOKS 64 /* at slabs, before dense allocations take a new one */
+#define DENSE_LOOKS 64 /* slabs that a dense allocation looks at before it takes a new one */
 
 static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
 static char *block_at(const struct slab *s, unsigned i) {
@@ -45,7 +45,7 @@ static void mid_set_kind(struct slab *s, unsigned slots, uint8_t kind) {
     }
 }
 
-/* The slab may have begun a next life meanwhile, whose offer this one covers: then that is made again. */
+/* Meanwhile the slot may have got another slab, whose offer this one overwrites: then that offer is made again. */
 static void mid_offer(struct slab *s) {
     unsigned c;
     do {
@@ -89,7 +89,7 @@ static size_t purged_bytes(const struct slab *s, uint64_t blocks) {
     return bytes;
 }
 
-/* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is
+/* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as is known; 0: the slab is
  * gone. */
 static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     for (;;) {
@@ -105,7 +105,7 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
         }
         /* All free blocks are ours. But between our fetch-or and this swap another thread may have given the slab back
          * and started one of another class here. Then `all` is the old class's mask, and we hold only a part of the new
-         * slab: it goes back. */
+         * slab: the part goes back. */
         if (PROVEN(retire_class, all_blocks(slab_class(s)) == all))
             break;
         mask = all;
@@ -127,8 +127,8 @@ static bool retry(struct heap *h) {
     return true;
 }
 
-/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. *left: there are
- * more. */
+/* Takes the lowest free blocks of the slab, up to `max`; 0: there are none, or the slab is not of this class. *left:
+ * there are more. */
 static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max, bool *left) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
     *left = false;
@@ -169,7 +169,8 @@ static bool mid_drop(struct heap *h, struct slab *s) {
 
 /* ---- whole free pages ---- */
 
-/* Which of these free blocks may be resident. LAZY blocks count as resident if they are to be `gone`. */
+/* Which of these free blocks may be resident. With `gone` LAZY blocks count as resident, because they are to go for
+ * good. */
 static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t blocks, bool gone) {
     for (uint64_t left = blocks; left != 0; left &= left - 1) {
         uint8_t seen = load_relaxed(&state[lowest_bit(left)]);
@@ -179,8 +180,8 @@ static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t block
     return blocks;
 }
 
-/* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slab may have begun
- * another life. */
+/* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slot may have another
+ * slab by now. */
 static bool may_have_resident(const struct slab *s, bool gone) {
     _Alignas(8) _Atomic uint8_t seen[sizeof s->mid.state];
     snapshot(seen, (const void *)s->mid.state, sizeof seen);
@@ -211,7 +212,8 @@ static void purge_runs(struct mid_purge *purge, const struct slab *s, uint64_t o
     }
 }
 
-/* Purges the slab's free blocks, neighbours together. Meanwhile they are ours. Returns how many pages. */
+/* Purges the slab's free blocks, neighbours together. Takes the blocks out of the free set meanwhile. Returns how many
+ * pages went. */
 static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     if (slab_tier(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
@@ -239,8 +241,8 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     return purge.pages;
 }
 
-/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. *looks grows if so many have come back that
- * pages_look_in_turn is due, once the caller's frame is gone. */
+/* Frees blocks that were in use or in a ring. Returns what mid_return_blocks does. *looks grows if enough blocks have
+ * come back for pages_look_in_turn, which the caller calls last, when its frame is gone. */
 static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask, unsigned *looks) {
     unsigned blocks = s->mid.blocks, out = mid_return_blocks(h, s, mask);
     if (out != 0)
@@ -270,8 +272,8 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     return purged / BLOCK_PURGED;
 }
 
-/* The lowest of the blocks becomes `*first` if there is none yet, the others go into the ring, if there are others.
- * Returns how many had been purged. */
+/* The lowest of the blocks becomes *first if there is none yet; any others go into the ring. Returns how many of the
+ * blocks had been purged. */
 static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
                              struct ring_entry *first) {
     unsigned purged = 0;
@@ -285,9 +287,9 @@ static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, 
     return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
 }
 
-/* Takes blocks of a slab: the one that the ring was last filled from, until all its blocks are taken, then the lowest
- * on offer. The former slab stays on offer meanwhile, or whoever took the offer renews it: both know only by the slab's
- * word what they left. 0: there is no such slab. */
+/* Takes blocks of a slab: of the one from which the ring was last filled, until all its blocks are taken, then of the
+ * lowest on offer. The former slab stays on offer meanwhile, or whoever took the offer renews it, since only the slab's
+ * word tells either what is left. 0: there is no such slab. */
 static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, unsigned max, struct slab **from) {
     bool left;
     *from = ring != NULL ? ring->from : NULL;
@@ -303,7 +305,7 @@ static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, uns
     return taken;
 }
 
-/* One block for the caller at least, more into the ring if there is one. */
+/* Gets at least one block for the caller, and more for the ring if there is one. */
 static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned want = 1, purged = 0;
     if (ring != NULL) {
@@ -326,7 +328,7 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
     return first;
 }
 
-/* Entries of the same slab go together. Returns how many looks are due. */
+/* Gives back blocks, those of the same slab together. Returns how many looks are due. */
 HAK_NOINLINE static unsigned give_back_together(struct heap *h, const struct ring_entry *entries, unsigned n) {
     struct {
         struct slab *slab;
@@ -386,7 +388,7 @@ static void free_into_slab(struct heap *h, struct slab *s, unsigned i) {
         pages_look_in_turn(h);
 }
 
-/* Into the ring if there is room by now, else into the slab. */
+/* Puts the block into the ring if that has room by now, else into the slab. */
 static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
     caches_notice(h);
@@ -430,7 +432,7 @@ static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
     return &s->mid.state[mid_block_at(s, p)];
 }
 
-/* What a sampled block would have if it were not: all calls are to do the same with both. */
+/* The bytes that a sampled block would have if it were no sample: calls are to do the same with both. */
 static size_t unsampled_bytes(const void *p, size_t bytes) {
     size_t asked = hook_sampled_bytes(p);
     return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
@@ -455,7 +457,7 @@ static bool mid_is_free(const struct block *b, const void *p) {
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
     size_t live = 0, cached = 0, free = 0, lazy = 0,
-           states = sizeof s->mid.state; /* the class may be another kind's by now */
+           states = sizeof s->mid.state; /* another kind may have the slot by now, and the class be its */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
@@ -481,7 +483,7 @@ static unsigned mid_out(const struct slab *s, unsigned c) {
            (unsigned)min_size(count_bits(load_relaxed(&s->free_blocks)), size_classes[c].blocks);
 }
 
-/* As span_first, while another thread may begin another slab there; `part` if it does. */
+/* As span_first, while another thread may begin another slab there; if one does, `part`. */
 HAK_READS_WHOLE_WORDS static struct slab *guess_first(struct slab *part) {
     unsigned offset = *(const volatile uint8_t *)&part->first_offset;
     return offset <= slot_of(part) % SUPERSLAB_SLOTS ? part - offset : part;
@@ -497,7 +499,8 @@ static bool mid_fill(struct slab *part, struct fill *fill) {
     return true;
 }
 
-/* As block_state, and as old as guess_first: a block that ends meanwhile may be listed. */
+/* As block_state, while other threads change it, like guess_first: a block that is freed meanwhile may count as
+ * live. */
 HAK_READS_WHOLE_WORDS static unsigned guess_state(const struct slab *s, unsigned block) {
     return *(const volatile uint8_t *)&s->mid.state[block] & BLOCK_STATE;
 }
@@ -512,8 +515,8 @@ static void mid_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t
         map[0] |= (uint64_t)mid_is_live(h, s, class_id, i) << i;
 }
 
-/* One free block of a slab of the class that is on offer and not sparse, from the last such slab on. Sparse or not,
- * that one is filled first. */
+/* Takes one free block of a slab of the class that is on offer and not sparse, searching from the last such slab on.
+ * That one is filled first, sparse or not. */
 static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
     size_t slot = h->dense[c] - (h->dense[c] != 0);
     for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {

@@ -17,8 +17,8 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken; `had`: how many of them were EMPTY and LAZY. False: the others may not become resident
- * (HARD_LIMIT), or the arena may not have that many; then the caller puts all back. */
+/* Counts slots that were taken; `had`: how many of them were EMPTY and LAZY. False: HARD_LIMIT does not let the others
+ * become resident, or the arena has reached its limit; then the caller puts all back. */
 static bool admit(struct client *c, size_t slots, struct run_contents had, size_t new_superslabs) {
     size_t empty = had.empty, unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
@@ -99,7 +99,7 @@ static unsigned empty_slots_in(size_t superslab) {
 }
 
 /* Stage 1 has parts without a search of their own: stage 0, the slot given back last, and stage 0.5, a single slot
- * found by the scan. The lines say what came out of the one search that there is. */
+ * found by the scan. The lines of the log say what came out of the one search that there is. */
 static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
     size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
     bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;
@@ -117,8 +117,8 @@ static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned t
         address_of(superslab), (uint64_t)at);
 }
 
-/* Counts `n` slots of a SuperSlab that were taken, and ends that they are LAZY. False: as with admit, and they are put
- * back. */
+/* Counts `n` slots of a SuperSlab that were taken, which are no longer LAZY. False: as with admit, and the slots have
+ * been put back. */
 static bool admit_slots(struct client *c, size_t superslab, unsigned n, uint32_t taken, uint32_t empty, bool *zero) {
     uint32_t lazy = superslab_lazy_in(superslab, taken);
     uint32_t lazy_ms = load_relaxed(&superslab_at(superslab)->lazy_ms);
@@ -262,7 +262,7 @@ void pool_give_spans(struct client *c, const uint32_t *first_slots, unsigned n, 
 
 /* ---- runs of SuperSlabs ---- */
 
-/* Makes all slots of a claimed run resident. False: they may not be (HARD_LIMIT), and the claim is undone. */
+/* Makes all slots of a claimed run resident. False: HARD_LIMIT forbids it, and the claim is undone. */
 static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigned here, bool *zero) {
     struct run_contents run = superslab_run_contents(first, n);
     if (!admit(c, n * SUPERSLAB_SLOTS, run, 0)) {
@@ -288,7 +288,7 @@ static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t al
     return first;
 }
 
-/* SuperSlabs that were never used before. `used` of them are counted first, so that a run that is refused is not
+/* Takes SuperSlabs that were never used before. Counts `used` of them first, so that a run that is refused is not
  * committed. */
 static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
