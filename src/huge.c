@@ -31,10 +31,11 @@
 static size_t first_superslab(const struct slab *s) { return slot_of(s) / SUPERSLAB_SLOTS; }
 
 /* ---- canaries ----
- * One behind what was asked for, one at the run's end, where an underflow of the block behind begins. */
+ * A block has two: one behind what was asked for, one at the run's end, where an underflow of the block behind
+ * begins. */
 
 struct canaries {
-    size_t bytes; /* of the first, from what was asked for on */
+    size_t bytes; /* size of the first, which begins where the asked-for bytes end */
     size_t end;   /* where the second begins; 0: there is no room for it */
 };
 
@@ -55,7 +56,7 @@ static void huge_set_bytes(struct slab *s, size_t asked, bool zero) {
         canary_put(s, slab_address(s) + c.end, CANARY_TAIL_BYTES);
 }
 
-/* Before the block is freed or gets another size. */
+/* Called before the block is freed or gets another size. */
 static void check_canaries(const struct slab *s) {
     struct canaries c = canaries_of(s);
     const char *block = slab_address(s);
@@ -64,7 +65,8 @@ static void check_canaries(const struct slab *s) {
         fail_damage("overflow", block, asked_bytes(s));
 }
 
-/* Clears the canaries of `s`, which lie at `block` by now: they may be the program's bytes from now on. */
+/* Clears the canaries of the block of `s`, which is at `block` by now, because the program may use those bytes from now
+ * on. */
 static void clear_canaries(const struct slab *s, char *block) {
     struct canaries c = canaries_of(s);
     memset(block + asked_bytes(s), 0, c.bytes);
@@ -84,8 +86,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-/* Gives a run to the pool after the system refused to replace its mapping. A SuperSlab that lost pages by that waits to
- * be mapped again, unless somebody else's mapping has come there. */
+/* Gives a run to the pool after the system refused to replace its mapping. A SuperSlab that lost pages by the attempt
+ * waits to be mapped again, unless somebody else has mapped something there. */
 static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (os_is_mapped(slot_address(i * SUPERSLAB_SLOTS), SUPERSLAB_BYTES))
@@ -118,7 +120,7 @@ static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *z
 
 static bool is_moved_run(size_t superslab) { return load_relaxed(&superslab_at(superslab)->moved) == MOVED_RUN; }
 
-/* The mappings that freed runs kept there are replaced. */
+/* Notes that the mappings that freed runs kept there are replaced. */
 static void forget_kept(size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (load_relaxed(&superslab_at(i)->moved) == MOVED_KEPT) {
@@ -127,7 +129,8 @@ static void forget_kept(size_t superslab, size_t n) {
         }
 }
 
-/* Replaces the run's mapping by an ordinary one, zero. False: refused, and a part may not be mapped any more. */
+/* Replaces the run's mapping by an ordinary one, which is zero. False: the system refused, and a part may be
+ * unmapped. */
 static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     for (size_t i = superslab; i < superslab + n; i++)
@@ -143,8 +146,8 @@ static void forget_move(size_t superslab) {
     rmw_add(&hak_region_use.moved_runs, (size_t)-1);
 }
 
-/* A run that is freed keeps the pages that were moved there: what grows next needs no new ones. False: too many have.
- * Two threads may both pass the bound at the same moment, which does no harm. */
+/* A freed run keeps the pages that were moved there, so that the next block that grows needs no new ones. False: too
+ * many SuperSlabs keep some. Two threads may both pass the bound at the same moment, which does no harm. */
 static bool keep_moved(size_t superslab, size_t n) {
     if (load_relaxed(&hak_region_use.moved_kept) + n > MOVED_KEPT_MAX)
         return false;
@@ -234,7 +237,7 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     return true;
 }
 
-/* The whole run moves, with what lies behind the block, so that what stays is known to be zero. If nothing moves, the
+/* Moves the whole run, with what lies behind the block, so that what stays is known to be zero. If nothing moves, the
  * target goes back to the pool. */
 static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t wanted, bool zero) {
     size_t have = huge_superslabs_of(s->single.bytes);

@@ -1,13 +1,13 @@
 /* Large: blocks above 64 KiB and up to 1 MiB, spans of whole slots.
  *
- *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
- *     canary, which free and realloc look at.
- *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool, and
+ *  1. A block is a span of the pool with one record. The program may use what it asked for; behind that lies a canary,
+ *     which free and realloc check.
+ *  2. A small ring per heap and size keeps the newest freed blocks, which are hot; the others go back to the pool,
  *     neighbours together. When the ring runs empty again and again, a miss brings further spans for it.
- *  3. The first SHUT_FIRST blocks of SHUT_BYTES and more that the process frees, and of later ones one in SHUT_EVERY of
- *     a heap's, are purged and made inaccessible until they leave the ring. So reading or writing such a block after it
- *     was freed ends the program at the access, as where libc unmaps such blocks, and what it held is not handed out.
- *     That costs two calls, and the faults of the next use.
+ *  3. The first SHUT_FIRST blocks of SHUT_BYTES and more that the process frees, and later one in SHUT_EVERY that a
+ *     heap frees, are purged and made inaccessible until they leave the ring. So reading or writing such a block after
+ *     it was freed ends the program at the access, as where libc unmaps such blocks, and what it held is not handed
+ *     out. That costs two calls, and the faults of the next use.
  *  4. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
@@ -38,8 +38,8 @@ static void check_canary(const struct slab *s) {
 
 #define SHUT_FIRST 4
 #define SHUT_EVERY (UINT8_MAX + 1)
-/* Only what libc would unmap: programs get away with reading smaller blocks after they freed them. CPython 3.10 does
- * so when a daemon thread ends after the interpreter, whose state is 113,528 bytes. */
+/* Only blocks that libc would unmap: programs get away with reading smaller ones after they freed them. CPython 3.10
+ * does so when a daemon thread ends after the interpreter, whose state is 113,528 bytes. */
 #define SHUT_BYTES (128 * KIB)
 
 static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
@@ -53,7 +53,7 @@ static bool is_to_be_shut(struct heap *h, const struct slab *s) {
     return due && h->pool.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
 }
 
-/* The caller has the block, which is free. Its pages go back in any case. */
+/* Shuts a free block that the caller holds. The pages go back even if the block cannot be made inaccessible. */
 static void shut(struct slab *s) {
     if (!os_advise(OS_PURGE, slab_address(s), s->single.bytes))
         return;
@@ -64,7 +64,7 @@ static void shut(struct slab *s) {
         rmw_add(&shut_blocks, 1);
 }
 
-/* False: the system is out of mappings, or of data for the process. */
+/* Makes a block accessible again. False: the process may have no more mappings, or no more data. */
 static bool unshut(struct slab *s) {
     if (likely(!s->single.is_shut))
         return true;
@@ -74,10 +74,11 @@ static bool unshut(struct slab *s) {
 
 /* ---- spans ---- */
 
-/* A look at a block that the program did not touch whole faults, and reads a page of zeros: 2,500 instructions. */
+/* Looking at a part of a block that the program did not touch takes a page fault, and reads a page of zeros: 2,500
+ * instructions. */
 #define LOOK_EVERY 64
 
-/* The span is about to go to the pool. */
+/* Ends a block whose span is about to go to the pool. */
 static void end_block(struct heap *h, struct slab *s, bool resident) {
     if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
         huge_pages_freed_large(slab_address(s), asked_bytes(s));
@@ -118,7 +119,7 @@ static void give_span(struct heap *h, struct slab *s) {
         put_waiting(s);
 }
 
-/* All are of one ring, so they have as many slots. */
+/* All entries are of one ring, so all blocks have the same number of slots. */
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     uint32_t first_slots[RING_PIECE_BLOCKS];
     unsigned open = 0, slots = 0;
@@ -137,7 +138,7 @@ static void large_give_back(struct heap *h, const struct ring_entry *entries, un
     pool_give_spans(&h->pool, first_slots, open, slots);
 }
 
-/* A block begins, of which `asked` bytes are the program's. */
+/* Makes the record of a new block, of which `asked` bytes are the program's. */
 static struct slab *begin_block(struct heap *h, size_t slot, unsigned slots, size_t asked, bool zero, uint8_t state) {
     struct slab *s = slab_of_slot(slot);
     count(&h->pool.counters, COUNT_large_spans);
@@ -151,7 +152,7 @@ static struct slab *begin_block(struct heap *h, size_t slot, unsigned slots, siz
     return s;
 }
 
-/* Spans that were taken besides wait in the ring, the lowest on top. */
+/* Puts spans that were taken besides into the ring, the lowest on top. */
 static void keep_further(struct heap *h, size_t superslab, uint32_t left, unsigned slots) {
     struct ring *ring = caches_enter(h) ? h->ring[ring_of_slots(slots)] : NULL;
     for (unsigned start; left != 0; left &= (uint32_t)low_bits(start)) {
@@ -178,7 +179,7 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, unsigned 
     return slab_address(begin_block(h, slot, slots, bytes, *zero, BLOCK_LIVE));
 }
 
-/* A block from the ring. NULL: it can't be opened. */
+/* Hands out a block from the ring. NULL: the block can't be made accessible. */
 HAK_INLINE void *hand_out(struct ring_entry cached, size_t bytes, bool *zero) {
     struct slab *s = slab_at_offset(cached.block - hak_region.base);
     *zero = s->single.is_shut;
