@@ -98,7 +98,7 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
             PROVEN(give_back, rmw_or(&s->free_blocks, mask)); /* pairs with mid_take_bits, for the state bytes */
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
-            /* An offer that came late from the slot's former life may have overwritten ours: look. */
+            /* A late offer of the slot's former slab may have overwritten ours: look. */
             if (before == 0 || !superslab_is_offered(slot_of(s), slab_class(s)))
                 mid_offer(s);
             return count_bits(all & ~(before | mask));
