@@ -36,7 +36,7 @@ enum slab_place {
     PLACE_CURRENT = 1, /* its free blocks are the heap's list of its class */
     PLACE_FRESH = 2,   /* the heap carves from it next */
     PLACE_OWNED = 4,   /* on the list of all its slabs but current and fresh ones, which is bounded */
-    PLACE_PARTIAL = 8, /* on the list of its class, too: worth using */
+    PLACE_USABLE = 8,  /* on the list of its class, too: worth using */
     PLACE_DENSE = 16,  /* dense allocations of its heap come from it; it is not on the list of its class */
 };
 

@@ -35,7 +35,7 @@ static void list_on_class(struct heap *h, struct slab *s) {
     _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
     s->tiny.class_prev = 0;
     s->tiny.class_next = load_relaxed(first);
-    slab_enter(s, PLACE_PARTIAL);
+    slab_enter(s, PLACE_USABLE);
     atomic_signal_fence(memory_order_seq_cst);
     if (s->tiny.class_next != 0)
         slab_of_slot(s->tiny.class_next - 1)->tiny.class_prev = number_of(s);
@@ -62,7 +62,7 @@ void slab_unlist(struct heap *h, struct slab *s) {
     uint32_t number = number_of(s);
     _Atomic uint32_t *class_first = &lists->class_first[slab_class(s)];
     bool was_owned = slab_is(s, PLACE_OWNED);
-    if (slab_is(s, PLACE_PARTIAL)) {
+    if (slab_is(s, PLACE_USABLE)) {
         if (load_relaxed(class_first) == number)
             store_relaxed(class_first, s->tiny.class_next);
         else if (s->tiny.class_prev != 0)
@@ -81,7 +81,7 @@ void slab_unlist(struct heap *h, struct slab *s) {
             slab_of_slot(s->tiny.next - 1)->tiny.prev = s->tiny.prev;
     }
     atomic_signal_fence(memory_order_seq_cst);
-    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED);
+    slab_leave(s, PLACE_USABLE | PLACE_OWNED);
     atomic_signal_fence(memory_order_seq_cst);
     add_owned(&lists->slabs, -(uint32_t)was_owned);
 }
@@ -397,7 +397,7 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
     HAK_ASSERT(h->current[c] != s);
-    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
+    if (slab_is(s, PLACE_OWNED | PLACE_USABLE))
         slab_unlist(h, s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;

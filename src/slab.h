@@ -62,7 +62,7 @@
  *   FRESH     the heap           PLACE_FRESH                    the heap cuts new blocks from it; one slab per class
  *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list; one slab per class
  *   FULL      the heap           PLACE_OWNED                    not worth using before its countdown ends
- *   USABLE    the heap           PLACE_OWNED | PLACE_PARTIAL    worth using: on the list of its class
+ *   USABLE    the heap           PLACE_OWNED | PLACE_USABLE     worth using: on the list of its class
  *   DENSE     the heap           PLACE_OWNED | PLACE_DENSE      dense allocations come from it (tiny_dense.c)
  *   UNOWNED   OWNER_NONE         0                              whoever adopts it by compare-and-swap owns it
  *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end

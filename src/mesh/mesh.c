@@ -197,7 +197,7 @@ static bool take_over(struct heap *h, struct slab *s, bool all) {
     if (slab_kind(s) != KIND_TINY || (owner != h && owner != OWNER_NONE) || (load_relaxed(&s->idle_looks) == 0 && !all))
         return false;
     if (owner == h ? load_relaxed(&s->tiny.place) != PLACE_OWNED &&
-                         load_relaxed(&s->tiny.place) != (PLACE_OWNED | PLACE_PARTIAL)
+                         load_relaxed(&s->tiny.place) != (PLACE_OWNED | PLACE_USABLE)
                    : !slab_adopt(h, s))
         return false;
     slab_unlist(h, s);

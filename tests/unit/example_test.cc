@@ -80,7 +80,7 @@ class Example {
                             : of_a.owned == INSIDE_OWNER_NONE ? "NONE"
                             : of_a.owner == heap_a            ? "A"
                                                               : "B";
-        std::string place = of_a.current ? "current" : of_a.partial ? "partial" : "–";
+        std::string place = of_a.current ? "current" : of_a.usable ? "usable" : "–";
         std::ostringstream row;
         row << "| " << step << " | " << owner << " | " << place << " | " << of_a.carved << " | " << of_a.countdown
             << " | " << letters(of_a.list) << " | " << letters(of_a.heap_list) << " | ";

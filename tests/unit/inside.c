@@ -271,7 +271,7 @@ struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
                                        : INSIDE_OWNER_HEAP,
         .current = slab_is(s, PLACE_CURRENT),
         .fresh = slab_is(s, PLACE_FRESH),
-        .partial = slab_is(s, PLACE_PARTIAL),
+        .usable = slab_is(s, PLACE_USABLE),
         .carved = slab_carved(s),
         .countdown = s->tiny.countdown,
         .floor = s->tiny.floor,

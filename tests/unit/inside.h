@@ -102,7 +102,7 @@ void inside_before_thread(void);
 void inside_thread_begins(void);
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
-int inside_has_heap(void);           /* the calling thread */
+int inside_has_heap(void); /* the calling thread */
 void inside_share_classes(void);
 /* A sized delete that is no hit. */
 void inside_delete_sized(void *p, size_t bytes);
@@ -137,7 +137,7 @@ enum { INSIDE_OWNER_POOL, INSIDE_OWNER_NONE, INSIDE_OWNER_HEAP };
 struct inside_tiny_record {
     void *owner; /* the heap, if `owned` is INSIDE_OWNER_HEAP */
     int owned;   /* one of the constants above */
-    int current, fresh, partial;
+    int current, fresh, usable;
     unsigned carved, countdown, floor;
     int list[4];            /* the slab's list, starting at its head */
     unsigned inbox_blocks;  /* blocks waiting in the inbox */
