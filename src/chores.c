@@ -120,8 +120,8 @@ HAK_COLD void chores_do(struct heap *h) {
 
 static void empty_caches_of(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->release != NULL && kind_serves(kinds[i]))
-            kinds[i]->release(h);
+        if (kinds[i]->empty_caches != NULL && kind_serves(kinds[i]))
+            kinds[i]->empty_caches(h);
     rings_empty(h);
     retain_settle(&h->pool);
 }

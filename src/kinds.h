@@ -121,9 +121,9 @@ struct kind {
     _Atomic uint8_t *(*state)(struct slab *s, const void *p);
 
     /* The thread ends: what the heap holds of the kind goes back. NULL: nothing, or only what rings hold. */
-    void (*empty)(struct heap *h);
+    void (*empty_heap)(struct heap *h);
     /* Memory has run out: what the heap holds back of the kind goes to the pool. NULL: it holds back nothing. */
-    void (*release)(struct heap *h);
+    void (*empty_caches)(struct heap *h);
     /* Returns blocks from a ring, whichever heap owned it: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
     void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
     /* Gives back free pages that `trim_slab` does not reach: all, or only those that were free at the last call, too.

@@ -102,7 +102,7 @@ static void put_waiting(struct slab *s) {
     while (!rmw_cas(&waiting_spans, &first, (uint32_t)slot_of(s) + 1));
 }
 
-static void large_release(struct heap *h) {
+static void large_empty_caches(struct heap *h) {
     uint32_t at = load_relaxed(&waiting_spans) != 0 ? rmw_swap(&waiting_spans, 0) : 0;
     while (at != 0) {
         struct slab *s = slab_of_slot(at - 1);
@@ -311,7 +311,7 @@ const struct kind kind_large = {
     .is_free = block_is_only_free,
     .state = block_only_state,
     .give_back = large_give_back,
-    .release = large_release,
+    .empty_caches = large_empty_caches,
     .check = large_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,

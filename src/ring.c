@@ -85,7 +85,7 @@ void rings_empty(struct heap *h) { rings_empty_from(h, 0); }
 void rings_empty_as_due(struct heap *h) {
     h->pool.due.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
-    kind_tiny.release(h);
+    kind_tiny.empty_caches(h);
     rings_empty(h);
     retain_settle(&h->pool);
 }

@@ -16,8 +16,8 @@ static _Thread_local bool is_counted __attribute__((tls_model("initial-exec")));
 
 void thread_empty_heap(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->empty != NULL && kind_serves(kinds[i]))
-            kinds[i]->empty(h);
+        if (kinds[i]->empty_heap != NULL && kind_serves(kinds[i]))
+            kinds[i]->empty_heap(h);
     rings_empty(h);
     ledger_close(h->ledger, TINY_CLASSES);
     retain_settle(&h->pool);
@@ -27,7 +27,7 @@ void thread_empty_resting(void) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (!heap_take_resting(h))
             continue;
-        kind_tiny.empty(h);
+        kind_tiny.empty_heap(h);
         account_settle(&h->pool);
         heap_put_emptied(h);
     }

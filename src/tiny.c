@@ -344,7 +344,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 /* ---- giving back ---- */
 
 /* Gives back slabs of which the program has no block; the blocks that others freed into them count as back. */
-static void tiny_release_unused(struct heap *h) {
+static void tiny_give_back_unused(struct heap *h) {
     slab_recall(h, h, 0, 1);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
@@ -420,7 +420,7 @@ static void leave_class(struct heap *h, unsigned c) {
         store_relaxed(&h->fresh[c]->tiny.own_frees, false);
 }
 
-static void tiny_empty(struct heap *h) {
+static void tiny_empty_heap(struct heap *h) {
     bool rests = load_relaxed(&h->rests);
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
@@ -461,7 +461,7 @@ static size_t tiny_trim_slab(struct heap *h, struct slab *s, enum trim how) {
 static size_t tiny_trim(struct heap *h, struct superslab_range in, bool all) {
     (void)all;
     if (in.first == 0)
-        tiny_release_unused(h);
+        tiny_give_back_unused(h);
     return 0;
 }
 
@@ -619,9 +619,9 @@ static void *tiny_malloc(struct heap *h, size_t bytes, size_t alignment, bool *z
     return block_word(tiny_refill(h, heap_class(h, bytes)));
 }
 
-static void tiny_release(struct heap *h) {
+static void tiny_empty_caches(struct heap *h) {
     outbox_flush(h);
-    tiny_release_unused(h);
+    tiny_give_back_unused(h);
 }
 
 const struct kind kind_tiny = {
@@ -632,8 +632,8 @@ const struct kind kind_tiny = {
     .free_past_caches = tiny_free_past_caches,
     .find = tiny_find,
     .is_free = tiny_is_free,
-    .empty = tiny_empty,
-    .release = tiny_release,
+    .empty_heap = tiny_empty_heap,
+    .empty_caches = tiny_empty_caches,
     .trim = tiny_trim,
     .trim_slab = tiny_trim_slab,
     .drop = tiny_drop,

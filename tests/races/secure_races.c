@@ -37,7 +37,7 @@ static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
 }
 static void give_back(struct heap *h, void *p) {
     kind_secure_small.free(h, slab_of(p), p);
-    kind_secure_small.empty(h);
+    kind_secure_small.empty_heap(h);
 }
 
 /* Fills SuperSlab 0. Returns the number of its blocks. */
@@ -55,9 +55,9 @@ static unsigned full_setup(void) {
     for (unsigned i = 0; i < n; i++) {
         kept[i] = secure_malloc(kit_heap[i + 1 < n ? 0 : 1], BYTES, 8);
         if (i + 2 == n)
-            kind_secure_small.empty(kit_heap[0]);
+            kind_secure_small.empty_heap(kit_heap[0]);
     }
-    kind_secure_small.empty(kit_heap[1]);
+    kind_secure_small.empty_heap(kit_heap[1]);
     kit_is_settled = true;
     return n;
 }
@@ -72,7 +72,7 @@ static void spans_setup(void) {
     block = secure_malloc(kit_heap[1], BYTES, 8);
     superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
     race_expect(superslab != first && span_index(slot_of(slab_of(block)), 0) == 2);
-    kind_secure_small.empty(kit_heap[1]);
+    kind_secure_small.empty_heap(kit_heap[1]);
     struct slab *gone = slab_of(kept[0]);
     for (unsigned i = 0; i < n; i++)
         if (slab_of(kept[i]) == gone)
@@ -185,10 +185,10 @@ static void offer_setup(void) {
     race_label(slab_of(block)->mid.secure, sizeof(struct secure_span), "span");
 }
 static void offer_1(void) {
-    kind_secure_small.empty(kit_heap[2]);
-    kind_secure_small.empty(kit_heap[3]);
+    kind_secure_small.empty_heap(kit_heap[2]);
+    kind_secure_small.empty_heap(kit_heap[3]);
     third = secure_malloc(kit_heap[2], THIRD_BYTES, 8);
-    kind_secure_small.empty(kit_heap[2]);
+    kind_secure_small.empty_heap(kit_heap[2]);
 }
 static void offer_check(void) {
     spans_check();
@@ -209,7 +209,7 @@ static void arena_secure_setup(void) {
     block = secure_malloc(of, BYTES, 8);
     superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
     race_expect(superslab_arena(superslab) != 0);
-    kind_secure_small.empty(of); /* so that some blocks are free, and held by nobody */
+    kind_secure_small.empty_heap(of); /* so that some blocks are free, and held by nobody */
     race_label(of, HEAP_BYTES, "arena's heap");
     race_label(&superslab_at(superslab)->secure, 8, "spans' word");
     race_label(slab_of(block)->mid.secure, sizeof(struct secure_span), "span");

@@ -119,7 +119,7 @@ static void exit_setup(void) {
     slab = kit_slab_of(block[0]);
     race_label(slab, sizeof *slab, "slab");
 }
-static void exit_0(void) { kind_tiny.empty(kit_heap[1]); }
+static void exit_0(void) { kind_tiny.empty_heap(kit_heap[1]); }
 static void exit_1(void) { free_and_send(2, block[0]); }
 static void exit_2(void) { got = kit_malloc(kit_heap[3]); }
 static void exit_check(void) {
@@ -151,7 +151,7 @@ static void foreign_check(void) {
     kit_account(slab, KIT_BLOCKS - 4);
     race_saw(load_relaxed(&slab->owner) == OWNER_NONE);
 }
-static void foreign_0(void) { kind_tiny.empty(kit_heap[1]); } /* 2 blocks */
+static void foreign_0(void) { kind_tiny.empty_heap(kit_heap[1]); } /* 2 blocks */
 static void foreign_1(void) { slab_let_go(kit_heap[2], slab); }
 static void foreign_2(void) { free_and_send(3, block[63]); }
 static void foreign_both(void) {
@@ -190,7 +190,7 @@ static void keep_0(void) {
     slab_give_up_current(kit_heap[1], KIT_CLASS);
     kept = load_relaxed(&slab->owner) == kit_heap[1];
     kit_free(kit_heap[1], block[KIT_BLOCKS - 1]);
-    kind_tiny.empty(kit_heap[1]);
+    kind_tiny.empty_heap(kit_heap[1]);
 }
 static void keep_1(void) {
     for (unsigned i = 0; i < REUSE_AT; i++)
@@ -259,7 +259,7 @@ static void half_listed_0(void) {
     take_off(h, on ? OWNED - 1 : race_choose(OWNED), on ? 4 : race_choose(5));
     if (on)
         put_on(h, race_choose(4));
-    kind_tiny.empty(h);
+    kind_tiny.empty_heap(h);
     race_expect(h->owned.first == 0 && load_relaxed(&h->owned.slabs) <= 1);
 }
 static void half_listed_check(void) {

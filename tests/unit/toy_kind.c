@@ -72,7 +72,7 @@ static void toy_free(struct heap *h, struct slab *s, void *p) {
         give_slot(h, before);
 }
 
-static void toy_release(struct heap *h) {
+static void toy_empty_caches(struct heap *h) {
     struct slab *s = rmw_swap(&kept, NULL);
     if (s != NULL)
         give_slot(h, s);
@@ -90,7 +90,7 @@ const struct kind kind_toy = {
     .free = toy_free,
     .find = toy_find,
     .is_free = toy_is_free,
-    .release = toy_release,
+    .empty_caches = toy_empty_caches,
     .count = toy_count,
 };
 
