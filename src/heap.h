@@ -88,9 +88,9 @@ struct heap {
     uint32_t looks;          /* how often the thread, when freeing, has looked at slabs that changed */
     uint32_t owned_credit;   /* owned slabs beyond TUNE_owned_slabs: refills from partly used slabs have earned them */
     uint32_t adoptions_left; /* adoptions until the credit falls; each refill adds some */
-    uint32_t releases;       /* slabs given back so far: some are verified */
-    uint32_t drained_at;     /* heap_remote_frees when the outbox was last drained */
-    uint32_t bulk_from;      /* heap_remote_frees when a list was last refilled */
+    uint32_t slabs_given_back;            /* slabs given back so far: some are verified */
+    uint32_t drained_at;                  /* heap_remote_frees when the outbox was last drained */
+    uint32_t bulk_from;                   /* heap_remote_frees when a list was last refilled */
     uint8_t slabs_of_class[TINY_CLASSES]; /* slabs started so far, up to 255: how hot the class is */
     _Atomic uint32_t outbox_slabs;        /* outbox entries in use */
     /* mid and large, and who is at the caches */
@@ -115,9 +115,9 @@ struct heap {
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */
     struct sampler sample;
-    uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
-    uint8_t checks_left[TINY_CLASSES];           /* how many of these times are left */
-    uint8_t returns[TINY_CLASSES];               /* slabs that the thread's own frees brought back, less slabs kept */
+    uint8_t checks_before_giving[TINY_CLASSES]; /* how often an empty current slab is kept */
+    uint8_t checks_left[TINY_CLASSES];          /* how many of these times are left */
+    uint8_t returns[TINY_CLASSES];              /* slabs that the thread's own frees brought back, less slabs kept */
     /* of current slabs: frees still to be counted when the countdown, cut short by a sample, ends */
     _Atomic uint32_t deferred[TINY_CLASSES];
     struct {

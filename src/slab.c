@@ -90,7 +90,7 @@ void slab_unlist(struct heap *h, struct slab *s) {
 
 /* All blocks are back. So nobody else can know the slab any more, because every way to it leads through a block that is
  * out. */
-static void slab_release(struct heap *h, struct slab *s) {
+static void slab_give_back(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
@@ -123,8 +123,8 @@ static bool check_current(struct heap *h, struct slab *s) {
     unsigned listed = links_count(s, &h->list[c]), out = slab_out(s) - listed;
     bool empty = out == 0 && slab_carved(s) * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->checks_left[c] == 0) {
-        h->checks_before_release[c] = (uint8_t)min_size(h->checks_before_release[c] * 2u + 1, UINT8_MAX);
-        h->checks_left[c] = h->checks_before_release[c];
+        h->checks_before_giving[c] = (uint8_t)min_size(h->checks_before_giving[c] * 2u + 1, UINT8_MAX);
+        h->checks_left[c] = h->checks_before_giving[c];
         slab_leave_current(h, c);
         return true;
     }
@@ -138,7 +138,9 @@ static bool check_current(struct heap *h, struct slab *s) {
 
 /* Whether a slab that goes back is looked at block by block. Each such walk costs a cache miss for every few blocks:
  * with every slab walked `batches` takes 15 % more instructions. */
-static bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
+static bool slab_verify_due(struct heap *h) {
+    return ++h->slabs_given_back < VERIFY_FIRST || h->slabs_given_back % VERIFY_EVERY == 0;
+}
 
 /* The list should hold all blocks of the slab: whether each has a link into the slab, and the offsets add up to the
  * right sum. Reads in address order, which the caches foresee; following the links would wait for each. */
@@ -178,7 +180,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
     if (s->tiny.floor == 0) {
         if (slab_verify_due(h) && !all_are_back(s))
             return false;
-        slab_release(h, s);
+        slab_give_back(h, s);
         return true;
     }
     bool was_usable = slab_is_usable(s);
@@ -224,7 +226,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
     count(&h->pool.counters, COUNT_inbox_batches);
     bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_out(s);
     if (all && !slab_verify_due(h)) { /* the blocks need not be touched once more */
-        slab_release(h, s);
+        slab_give_back(h, s);
         return true;
     }
     slab_prefetch(s, (unsigned)inbox_blocks(word));
@@ -285,7 +287,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     store_relaxed(&s->tiny.list, load_relaxed(&list));
     if (out != 0)
         return s;
-    slab_release(h, s);
+    slab_give_back(h, s);
     return NULL;
 }
 

@@ -55,7 +55,7 @@
  *     if the thread is alone by then; slab_recall by the purger, to UNOWNED
  *  10 a pass of mesh.c; no way leads back
  *
- *   Once all blocks are back, slab_release gives the slot to the pool, from every state of the heap's own; a free
+ *   Once all blocks are back, slab_give_back gives the slot to the pool, from every state of the heap's own; a free
  *   adopts an UNOWNED slab for that. The slabs of a heap that rests stay as they are, without a thread.
  *
  *   state     owner              place                          what it is

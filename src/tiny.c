@@ -430,7 +430,7 @@ static void tiny_empty_heap(struct heap *h) {
         slab_let_go(h, slab_of_slot(h->owned.first - 1));
     slab_recall(h, h, 0, 1);
     h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
-    memset(h->checks_before_release, 0, sizeof h->checks_before_release);
+    memset(h->checks_before_giving, 0, sizeof h->checks_before_giving);
     memset(h->checks_left, 0, sizeof h->checks_left);
     memset(h->returns, 0, sizeof h->returns);
 }
@@ -466,7 +466,7 @@ static size_t tiny_trim(struct heap *h, struct superslab_range in, bool all) {
 }
 
 /* The end of an arena takes the slab from whatever heap of the arena has it. It is the pool's if a thread outside gives
- * the slot back (slab_release). */
+ * the slot back (slab_give_back). */
 static bool tiny_drop(struct heap *h, struct slab *s) {
     (void)h;
     struct heap *owner = load_acquire(&s->owner);

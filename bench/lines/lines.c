@@ -132,7 +132,7 @@ static const struct field heap_fields[] = {
     FIELD(owned),       FIELD(outbox_slabs), FIELD(caches_busy),   FIELD(caches_flags),
     FIELD(ring_hand),   FIELD(caches_seen),  FIELD(ring_kib),      FIELD(loans_seen),
     FIELD(purge_seen),  FIELD(rings),        FIELD(pool.counters), FIELD(pool.start),
-    FIELD(sites),       FIELD(next),         FIELD(sample),        FIELD(checks_before_release),
+    FIELD(sites),       FIELD(next),         FIELD(sample),        FIELD(checks_before_giving),
     FIELD(checks_left), FIELD(returns),      FIELD(deferred),      FIELD(lent),
     FIELD(ledger),      FIELD(ring),         FIELD(outbox),        FIELD(sampled),
     FIELD(dense),       FIELD(arenas),       END_OF_FIELDS};

@@ -196,7 +196,7 @@ static struct heap *born, *died;
 static unsigned heaps_before, heaps_met;
 
 /* The next thread to get this heap must see what this one did to it. */
-static void live_in(struct heap *h) { h->releases++; }
+static void live_in(struct heap *h) { h->slabs_given_back++; }
 
 static unsigned heaps_there_are(void) {
     unsigned n = 0;
