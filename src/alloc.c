@@ -247,7 +247,7 @@ HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
     thread_leave(h);
 }
 
-HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
+HAK_NOINLINE void alloc_free_by_kind(struct slab *s, void *p) {
     struct heap *h = hak_heap;
     unsigned kind = slab_kind(s);
     if (likely(kind == KIND_MID) && likely(mid_free_to_ring(h, s, p))) /* there are no rings without a heap */
@@ -258,15 +258,15 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
         kinds[kind]->free(h, s, p);
 }
 
-HAK_NOINLINE void alloc_delete_other(struct slab *s, void *p) {
+HAK_NOINLINE void alloc_delete_by_kind(struct slab *s, void *p) {
     if (unlikely(option(OPT_SECURE)))
         hook_deleted(p, false);
-    alloc_free_other(s, p);
+    alloc_free_by_kind(s, p);
 }
-HAK_NOINLINE void alloc_delete_array_other(struct slab *s, void *p) {
+HAK_NOINLINE void alloc_delete_array_by_kind(struct slab *s, void *p) {
     if (unlikely(option(OPT_SECURE)))
         hook_deleted(p, true);
-    alloc_free_other(s, p);
+    alloc_free_by_kind(s, p);
 }
 
 void alloc_free_dense(void *p) {
@@ -274,7 +274,7 @@ void alloc_free_dense(void *p) {
     unsigned (*free_dense)(struct heap *, struct slab *, void *) = s != NULL ? kinds[slab_kind(s)]->free_dense : NULL;
     struct heap *h = free_dense != NULL ? thread_enter() : NULL;
     if (h == NULL) {
-        alloc_free(p, alloc_free_other);
+        alloc_free(p, alloc_free_by_kind);
         return;
     }
     unsigned slots = free_dense(h, s, p);

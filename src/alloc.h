@@ -16,15 +16,15 @@
 #include "links.h"
 
 void *alloc_slow(size_t bytes);
-void alloc_free_slow(void *p);                  /* NULL, bad, looks free, or in a slab with purged pages */
-void alloc_free_other(struct slab *s, void *p); /* the slab is not this heap's, or not tiny: by its kind's row */
+void alloc_free_slow(void *p);                    /* NULL, bad, looks free, or in a slab with purged pages */
+void alloc_free_by_kind(struct slab *s, void *p); /* the slab is not this heap's, or not tiny: by its kind's row */
 void alloc_countdown_ended(struct slab *s);
-/* As alloc_slow and alloc_free_other, for C++'s operators: secure mode, in which nothing is a hit, notes which operator
+/* As alloc_slow and alloc_free_by_kind, for C++'s operators: secure mode, which has no hits, notes which operator
  * made a block. */
 void *alloc_slow_new(size_t bytes);
 void *alloc_slow_new_array(size_t bytes);
-void alloc_delete_other(struct slab *s, void *p);
-void alloc_delete_array_other(struct slab *s, void *p);
+void alloc_delete_by_kind(struct slab *s, void *p);
+void alloc_delete_array_by_kind(struct slab *s, void *p);
 
 /* From the heap's list of the class. `slow`: one of the above. */
 HAK_INLINE void *alloc_pop(struct heap *h, unsigned c, size_t bytes, void *(*slow)(size_t bytes)) {
@@ -58,10 +58,10 @@ HAK_INLINE void *alloc_aligned_hit(size_t alignment, size_t bytes) {
 }
 
 /* p lies in the slab's slot. */
-HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab *s, void *p)) {
+HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*by_kind)(struct slab *s, void *p)) {
     uintptr_t block = (uintptr_t)p;
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
-        return other(s, p);
+        return by_kind(s, p);
     if (unlikely(block_index(s->divisor, (uint16_t)block) >= load_folded(&s->hit_blocks)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(s, block)))
@@ -75,14 +75,14 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
 
 /* `frontier`: addresses above it are no hits; `outside` gets them, and NULL. */
 HAK_INLINE void alloc_free_below(size_t frontier, void *p, void (*outside)(void *p),
-                                 void (*other)(struct slab *s, void *p)) {
+                                 void (*by_kind)(struct slab *s, void *p)) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= frontier))
         return outside(p);
-    alloc_free_in(slab_at_offset(offset), p, other);
+    alloc_free_in(slab_at_offset(offset), p, by_kind);
 }
-HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
-    alloc_free_below(region_frontier(), p, alloc_free_slow, other);
+HAK_INLINE void alloc_free(void *p, void (*by_kind)(struct slab *s, void *p)) {
+    alloc_free_below(region_frontier(), p, alloc_free_slow, by_kind);
 }
 
 /* Sized frees that are no hit: by free_sized, whose block realloc may have left larger; by delete; by delete[]. */
@@ -108,7 +108,7 @@ HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool ex
     } else if (unlikely(bytes - 1 >= s->tiny_bytes)) {
         return no_hit(p, bytes);
     }
-    alloc_free_in(s, p, alloc_free_other);
+    alloc_free_in(s, p, alloc_free_by_kind);
 }
 
 /* The rest of the interface, as the exported functions need it. All set errno as glibc does. */

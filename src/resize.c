@@ -54,7 +54,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
         fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0));
-    alloc_free(p, alloc_free_other);
+    alloc_free(p, alloc_free_by_kind);
 }
 
 /* A sized free that is no hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`:
@@ -65,7 +65,7 @@ HAK_INLINE void free_claimed_else(void *p, size_t bytes, size_t alignment, enum 
         struct slab *s = slab_at_offset(region_offset(p));
         unsigned claimed = mid_class_of(whole), c = slab_class(s);
         if (likely(slab_kind(s) == KIND_MID && (by != FREED_BY_FREE ? claimed == c : claimed <= c)))
-            return alloc_free_other(s, p);
+            return alloc_free_by_kind(s, p);
     }
     return free_checking_size(p, bytes, alignment, by);
 }
@@ -173,7 +173,7 @@ HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
 
 HAK_INLINE void *copied_to(void *moved, void *p, size_t bytes) {
     memcpy(moved, p, bytes);
-    alloc_free(p, alloc_free_other);
+    alloc_free(p, alloc_free_by_kind);
     if (hak_heap->number != HEAP_NONE)
         count(&hak_heap->pool.counters, COUNT_realloc_copied);
     return moved;
@@ -188,7 +188,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     if (unlikely(b.slab == NULL))
         return errno = EINVAL, NULL;
     if (bytes == 0) { /* as glibc */
-        alloc_free(p, alloc_free_other);
+        alloc_free(p, alloc_free_by_kind);
         return NULL;
     }
     if (stays_in_class(b.bytes, bytes) && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)

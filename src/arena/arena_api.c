@@ -73,7 +73,7 @@ void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) {
     if (moved != NULL)
         memcpy(moved, block, min_size(had, size));
     if (moved != NULL || size == 0)
-        alloc_free(block, alloc_free_other);
+        alloc_free(block, alloc_free_by_kind);
     return moved;
 }
 

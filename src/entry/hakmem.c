@@ -20,7 +20,7 @@ START_LIBRARY_WANTED;
 void *hak_malloc(size_t size) { return alloc_malloc(size, alloc_slow); }
 void *hak_calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
 void *hak_realloc(void *block, size_t size) { return alloc_realloc(block, size); }
-void hak_free(void *block) { alloc_free(block, alloc_free_other); }
+void hak_free(void *block) { alloc_free(block, alloc_free_by_kind); }
 void hak_free_sized(void *block, size_t size) {
     alloc_free_sized(region_frontier(), block, size, false, alloc_free_sized_else, alloc_free_sized_else);
 }

@@ -27,7 +27,7 @@ int malloc_trim(size_t pad);
 int mallopt(int parameter, int value);
 
 HAK_API void *malloc(size_t size) { return alloc_malloc(size, alloc_slow); }
-HAK_API void free(void *block) { alloc_free(block, alloc_free_other); }
+HAK_API void free(void *block) { alloc_free(block, alloc_free_by_kind); }
 HAK_API void *calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
 HAK_API void *realloc(void *block, size_t size) { return alloc_realloc(block, size); }
 
@@ -79,7 +79,7 @@ HAK_API void *pvalloc(size_t size) {
 
 HAK_API size_t malloc_usable_size(void *block) { return alloc_usable(block, "malloc_usable_size"); }
 
-HAK_API void cfree(void *block) { alloc_free(block, alloc_free_other); }
+HAK_API void cfree(void *block) { alloc_free(block, alloc_free_by_kind); }
 HAK_API void free_sized(void *block, size_t size) {
     alloc_free_sized(region_frontier(), block, size, false, alloc_free_sized_else, alloc_free_sized_else);
 }

@@ -93,7 +93,7 @@ HAK_NOINLINE static bool is_ours(unsigned form) {
 }
 
 HAK_INLINE void delete_plain(void *p, bool array) {
-    alloc_free(p, array ? alloc_delete_array_other : alloc_delete_other);
+    alloc_free(p, array ? alloc_delete_array_by_kind : alloc_delete_by_kind);
 }
 
 static void delete_array_outside(void *p) {
@@ -128,7 +128,7 @@ HAK_NOINLINE static void delete_sized_aligned_outside(void *p, size_t bytes, siz
 }
 
 HAK_INLINE void delete_array(void *p) {
-    alloc_free_below(delete_frontier(ON_SCALAR), p, delete_array_outside, alloc_delete_array_other);
+    alloc_free_below(delete_frontier(ON_SCALAR), p, delete_array_outside, alloc_delete_array_by_kind);
 }
 HAK_INLINE void delete_array_aligned(void *p, size_t alignment) {
     if (unlikely(region_offset(p) >= delete_frontier(ON_ALIGNED)))
@@ -151,7 +151,7 @@ HAK_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t alignment, bo
     struct slab *s = slab_at_offset(offset);
     if (unlikely(class_aligned_bytes(bytes, alignment) - s->tiny.first_size >= s->sizes))
         return alloc_delete_aligned_else(p, bytes, alignment, array);
-    alloc_free_in(s, p, alloc_free_other);
+    alloc_free_in(s, p, alloc_free_by_kind);
 }
 
 // clang-format off
