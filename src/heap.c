@@ -202,7 +202,7 @@ struct heap *heap_take(void) {
     if (unlikely(sites_watched))
         watch_sites(h);
     count(&h->pool.counters, COUNT_heaps_born);
-    presence_clients_changed(1);
+    presence_heaps_changed(1);
     return h;
 }
 

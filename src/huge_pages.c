@@ -29,7 +29,7 @@ static struct {
 static bool heap_is_large(size_t superslab, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
-    int64_t held = contents != CONTENTS_RUN ? (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD : 0;
+    int64_t held = contents != CONTENTS_RUN ? (int64_t)presence_heaps() * SLOTS_HELD_BY_THREAD : 0;
     return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 4 * held;
 }
 
@@ -117,7 +117,7 @@ static bool comes_back(const struct superslab *ss) {
         store_relaxed(&huge_pages.back_superslabs, 0);
         return false;
     }
-    return rmw_add(&huge_pages.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS;
+    return rmw_add(&huge_pages.back_superslabs, 1) >= presence_heaps() * CYCLE_FROM_SUPERSLABS;
 }
 
 void huge_pages_wanted_back(size_t slot) {

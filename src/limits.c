@@ -23,7 +23,7 @@ static size_t table_slots(size_t news) {
     size_t bytes = SUPERSLAB_TABLE_BYTES;
     if (unlikely(hak_region.nodes > 1))
         bytes += (hak_region.nodes - 1) * NODE_TABLE_BYTES;
-    return (load_relaxed(&hak_region_use.superslabs) + news) * bytes / SLOT_BYTES + presence_clients();
+    return (load_relaxed(&hak_region_use.superslabs) + news) * bytes / SLOT_BYTES + presence_heaps();
 }
 
 size_t limits_counted_bytes(void) { return (account_resident_slots() + table_slots(0)) * SLOT_BYTES; }

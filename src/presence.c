@@ -35,26 +35,26 @@ static void make_fork_page(void) {
     store_release(&hak_presence.page, &fork_memory.page);
 }
 
-/* After each change of `clients`. Whoever stores `several` looks at `clients` once more, so the last one to store it is
+/* After each change of `heaps`. Whoever stores `several` looks at `heaps` once more, so the last one to store it is
  * right. */
 static void note_several(void) {
-    bool several = load_seq(&hak_presence.clients) > 1;
+    bool several = load_seq(&hak_presence.heaps) > 1;
     while (load_seq(&hak_presence.several) != several) {
         store_seq(&hak_presence.several, several);
-        several = load_seq(&hak_presence.clients) > 1;
+        several = load_seq(&hak_presence.heaps) > 1;
     }
 }
 
-/* In a new child: the other threads are not here. Whoever changes the number of clients has been here before, so it is
+/* In a new child: the other threads are not here. Whoever changes the number of heaps has been here before, so it is
  * the parent's until `known` is 1; from then on others may add themselves. */
 static void notice_fork(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL || load_acquire(&page->known) != 0) /* pairs with the swap, for `lost_threads` */
         return;
     store_relaxed(&hak_presence.lost_threads, true);
-    int32_t parents = load_relaxed(&hak_presence.clients);
+    int32_t parents = load_relaxed(&hak_presence.heaps);
     if (rmw_swap(&page->known, 1) == 0) {
-        rmw_add(&hak_presence.clients, (parents > 0) - parents);
+        rmw_add(&hak_presence.heaps, (parents > 0) - parents);
         store_seq(&hak_presence.threads, 0);
         store_seq(&hak_presence.made, 0);
     }
@@ -77,7 +77,7 @@ static void wake_parked(struct fork_page *page) {
  * heap. */
 static bool has_threads(const struct fork_page *page) {
     bool purger = load_seq(&page->purger) > PURGER_WAITS; /* then it has a heap, too */
-    return load_seq(&hak_presence.threads) > 0 || load_seq(&hak_presence.clients) > 1 + purger;
+    return load_seq(&hak_presence.threads) > 0 || load_seq(&hak_presence.heaps) > 1 + purger;
 }
 
 /* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its
@@ -89,11 +89,11 @@ static void call_if_alone(struct fork_page *page) {
         os_wake(&page->purger);
 }
 
-void presence_clients_changed(int by) {
+void presence_heaps_changed(int by) {
     notice_fork();
-    if (by > 0 && load_relaxed(&hak_presence.clients) >= 1)
+    if (by > 0 && load_relaxed(&hak_presence.heaps) >= 1)
         make_fork_page(); /* first: a fork must not copy the number without the page */
-    int32_t before = rmw_add(&hak_presence.clients, by);
+    int32_t before = rmw_add(&hak_presence.heaps, by);
     note_several();
     if (before >= 1 && by > 0)
         make_fork_page(); /* another thread was born meanwhile */
@@ -104,8 +104,8 @@ void presence_clients_changed(int by) {
     call_if_alone(page);
 }
 
-unsigned presence_clients(void) {
-    int32_t n = load_seq(&hak_presence.clients);
+unsigned presence_heaps(void) {
+    int32_t n = load_seq(&hak_presence.heaps);
     return n > 1 ? (unsigned)n : 1;
 }
 

@@ -31,20 +31,20 @@ enum purger_state {
     PURGER_CALLED, /* runs, and is to look at once */
 };
 
-/* Written by any thread. `several`, `gathered`, `wanted`, `clients` and `settlings` are sequentially consistent where
+/* Written by any thread. `several`, `gathered`, `wanted`, `heaps` and `settlings` are sequentially consistent where
  * they pair with the purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are
  * enough. */
 struct HAK_OWN_LINES presence {
     /* What threads read when they free each other's blocks, and what hardly ever changes. */
     _Atomic(struct fork_page *) page; /* NULL until there is one */
-    _Atomic bool several;             /* more than one thread has a heap: a hint that follows `clients` */
+    _Atomic bool several;             /* more than one thread has a heap: a hint that follows `heaps` */
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
     _Atomic bool wanted;              /* the purger, since one last began to run. Sequentially consistent */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
     _Atomic int32_t threads;          /* that the program made by our pthread_create and that have not ended */
     _Atomic uint32_t made;            /* how many it ever made. Both sequentially consistent */
     /* What threads write when they begin and end. */
-    _Alignas(HAK_LINE) _Atomic int32_t clients; /* threads that have a heap */
+    _Alignas(HAK_LINE) _Atomic int32_t heaps; /* threads that have a heap */
     /* What they write when they settle. */
     _Alignas(HAK_LINE) _Atomic uint32_t settlings; /* while this number changes the program is not idle */
     uint32_t settlings_seen;                       /* by the purger, the only one to touch this */
@@ -54,9 +54,9 @@ extern HAK_HIDDEN struct presence hak_presence;
 /* At the start, once: asks for the fork page. */
 void presence_start(void);
 /* A thread gets its heap (1) or loses it (-1). */
-void presence_clients_changed(int by);
+void presence_heaps_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
-unsigned presence_clients(void);
+unsigned presence_heaps(void);
 /* The same, but possibly wrong for a moment when threads begin and end at once: for decisions that are only better when
  * right. */
 HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several); }

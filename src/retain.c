@@ -316,7 +316,7 @@ void retain_look(struct client *c) {
 }
 
 void retain_thread_ended(struct client *c) {
-    if (presence_clients() == 1 && !option(OPT_PURGER))
+    if (presence_heaps() == 1 && !option(OPT_PURGER))
         retain_hand_over(c);
 }
 

@@ -133,7 +133,7 @@ unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
  * processors need. */
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES), total = option(OPT_RING_BYTES_TOTAL);
-    unsigned sharing = presence_clients();
+    unsigned sharing = presence_heaps();
     if (total == 0 && sharing <= RING_PROCESSORS_MIN)
         return bytes;
     if (total == 0)

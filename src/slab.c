@@ -306,8 +306,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 /* While a thread sleeps, nobody else can use or trim what it owns. In a program with threads that must be little, or
  * little compared with the heap: half of the heap, shared among the threads. */
 static size_t credit_max(void) {
-    unsigned clients = presence_clients();
-    return max_size(tuned(TUNE_credit_slabs), account_active_slots() / (clients == 1 ? 1 : 2 * clients));
+    unsigned threads = presence_heaps();
+    return max_size(tuned(TUNE_credit_slabs), account_active_slots() / (threads == 1 ? 1 : 2 * threads));
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {

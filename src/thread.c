@@ -57,7 +57,7 @@ static void note_what_is_left(struct heap *h) {
 
 static void put(struct heap *h, bool rests) {
     note_what_is_left(h);
-    presence_clients_changed(-1); /* first: of the last two threads to end, one must find the other gone */
+    presence_heaps_changed(-1); /* first: of the last two threads to end, one must find the other gone */
     retain_thread_ended(&h->pool);
     heap_put(h);
     if (rests && !presence_gathered()) /* no purger will empty it: it may have looked for the last time */

@@ -36,7 +36,7 @@ static bool report_crash(int signal_number, const void *at, const char *access, 
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
                   at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(),
-                  (uint64_t)presence_clients());
+                  (uint64_t)presence_heaps());
     }
     return said;
 }

@@ -52,7 +52,7 @@ static void check_free(void) {
 /* Damage behind live blocks that have a canary, and writes into memory that is unused, the latter where free memory can
  * be read. Looks only in a program with one thread. */
 static void exit_check(void) {
-    if (presence_clients() != 1 || presence_lost_threads())
+    if (presence_heaps() != 1 || presence_lost_threads())
         return;
     if (!option(OPT_SECURE))
         check_free();

@@ -321,15 +321,15 @@ const struct race rest_end_race = {"rest_end",
 static void forked_setup(void) {
     kit_setup();
     store_relaxed(&load_relaxed(&hak_presence.page)->known, 0);
-    race_expect(presence_clients() == KIT_HEAPS);
+    race_expect(presence_heaps() == KIT_HEAPS);
 }
 static void forked_0(void) {
-    presence_clients_changed(1);
+    presence_heaps_changed(1);
     race_expect(presence_lost_threads());
 }
 static void forked_1(void) { race_expect(presence_lost_threads()); }
 static void forked_check(void) {
-    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.several));
+    race_expect(load_relaxed(&hak_presence.heaps) == 2 && load_relaxed(&hak_presence.several));
     race_saw(0);
 }
 const struct race forked_race = {
@@ -346,15 +346,15 @@ static struct fork_page *page_copied;
 static void fork_page_setup(void) {
     kit_setup();
     store_relaxed(&hak_presence.page, NULL);
-    store_relaxed(&hak_presence.clients, 1);
+    store_relaxed(&hak_presence.heaps, 1);
 }
-static void fork_page_0(void) { presence_clients_changed(1); }
+static void fork_page_0(void) { presence_heaps_changed(1); }
 static void fork_page_1(void) {
-    copied = load_acquire(&hak_presence.clients);
+    copied = load_acquire(&hak_presence.heaps);
     page_copied = load_relaxed(&hak_presence.page);
 }
 static void fork_page_check(void) {
-    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.page) != NULL);
+    race_expect(load_relaxed(&hak_presence.heaps) == 2 && load_relaxed(&hak_presence.page) != NULL);
     race_expect(copied == 1 || page_copied != NULL); /* else it counts a thread that is not there, for good */
     race_saw((unsigned)copied - 1);
 }
@@ -370,16 +370,16 @@ const struct race fork_page_race = {"fork_page",
 
 static void several_setup(void) {
     kit_setup();
-    store_relaxed(&hak_presence.clients, 1);
+    store_relaxed(&hak_presence.heaps, 1);
     store_relaxed(&hak_presence.several, false);
 }
 static void several_0(void) {
-    presence_clients_changed(1);
-    presence_clients_changed(-1);
+    presence_heaps_changed(1);
+    presence_heaps_changed(-1);
 }
-static void several_1(void) { presence_clients_changed(1); }
+static void several_1(void) { presence_heaps_changed(1); }
 static void several_check(void) {
-    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.several));
+    race_expect(load_relaxed(&hak_presence.heaps) == 2 && load_relaxed(&hak_presence.several));
     race_saw(0);
 }
 const struct race several_race = {"several",     "a thread goes on as if it were alone, for good",
