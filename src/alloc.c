@@ -29,7 +29,7 @@
 
 void *alloc_no_memory(struct heap *h) {
     if (h != NULL)
-        count(&h->pool.counters, COUNT_out_of_memory);
+        count(&h->client.counters, COUNT_out_of_memory);
     errno = ENOMEM;
     return NULL;
 }
@@ -51,14 +51,14 @@ static const struct kind *kind_for(size_t bytes, size_t alignment) {
 /* ---- the ways in ---- */
 
 static void count_dense(struct heap *h, const void *p) {
-    count(&h->pool.counters, COUNT_dense_allocations);
-    count_add(&h->pool.counters, COUNT_dense_bytes, alloc_usable(p, ""));
+    count(&h->client.counters, COUNT_dense_allocations);
+    count_add(&h->client.counters, COUNT_dense_bytes, alloc_usable(p, ""));
 }
 
 void alloc_leave(struct heap *h, struct heap *of) {
     if (unlikely(of != h)) {
-        h->pool.due.chores |= of->pool.due.chores & (CHORE_PURGER | CHORE_LIMITS);
-        of->pool.due.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
+        h->client.due.chores |= of->client.due.chores & (CHORE_PURGER | CHORE_LIMITS);
+        of->client.due.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
         if (chores_are_due(of))
             chores_do(of);
     }
@@ -227,7 +227,7 @@ void *alloc_calloc(size_t n, size_t bytes) {
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL) {
         if (hak_heap->number != HEAP_NONE)
-            count(&hak_heap->pool.counters, COUNT_free_null);
+            count(&hak_heap->client.counters, COUNT_free_null);
         return;
     }
     if (other_has(p))
@@ -278,8 +278,8 @@ void alloc_free_dense(void *p) {
         return;
     }
     unsigned slots = free_dense(h, s, p);
-    h->pool.since.emptied_by_moving |= slots != 0;
-    count_add(&h->pool.counters, COUNT_dense_emptied_slots, slots);
+    h->client.since.emptied_by_moving |= slots != 0;
+    count_add(&h->client.counters, COUNT_dense_emptied_slots, slots);
     thread_leave(h);
 }
 
@@ -297,7 +297,7 @@ void alloc_limit(size_t addresses, size_t data) {
     struct heap *h = had > min_size(addresses, data) / 2 ? thread_enter() : NULL;
     if (h != NULL) {
         chores_give_back(h);
-        pool_unmap_free(&h->pool);
+        pool_unmap_free(&h->client);
     }
     thread_leave(h);
 }

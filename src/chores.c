@@ -21,48 +21,48 @@
 
 /* A pass by a thread of the program: a part at each slow malloc, so that none takes long, however large the heap. */
 static void trim_part(struct heap *h) {
-    struct superslab_range part = {h->pool.due.trim_at, h->pool.due.trim_at + TRIM_SUPERSLABS};
+    struct superslab_range part = {h->client.due.trim_at, h->client.due.trim_at + TRIM_SUPERSLABS};
     bool more = part.end < load_acquire(&hak_region_use.superslabs);
     pages_trim_all(h, part, false);
-    h->pool.due.trim_at = more ? (uint32_t)part.end : 0;
-    h->pool.due.chores |= more ? CHORE_TRIM : 0;
+    h->client.due.trim_at = more ? (uint32_t)part.end : 0;
+    h->client.due.chores |= more ? CHORE_TRIM : 0;
 }
 
 /* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from
  * there. */
 static void drain_caches(struct heap *h) {
     thread_empty_resting();
-    uint64_t before = load_relaxed(&h->pool.counters.n[COUNT_slots_released]);
+    uint64_t before = load_relaxed(&h->client.counters.n[COUNT_slots_released]);
     if (!rings_empty_from(h, SUPERSLAB_BYTES))
         return;
     outbox_flush(h);
-    retain_settle(&h->pool);
-    count(&h->pool.counters, COUNT_tension_drains);
-    uint64_t freed = load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before;
-    count_add(&h->pool.counters, COUNT_tension_freed_spans, freed);
+    retain_settle(&h->client);
+    count(&h->client.counters, COUNT_tension_drains);
+    uint64_t freed = load_relaxed(&h->client.counters.n[COUNT_slots_released]) - before;
+    count_add(&h->client.counters, COUNT_tension_freed_spans, freed);
     LOG(LOG_DRAIN, "[TENSION_DRAIN] a new SuperSlab was taken: %u spans came back from rings and outbox", freed);
 }
 
 static size_t trim_slabs_of(struct heap *h) {
     size_t pages = pages_trim_all(h, SUPERSLABS_ALL, true);
-    retain_settle(&h->pool);
+    retain_settle(&h->client);
     return pages;
 }
 
 static void mind_limits(struct heap *h) {
-    unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
+    unsigned due = limits_take_due(h->client.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         thread_empty_resting();
-        purge_huge_rounding(&h->pool);
+        purge_huge_rounding(&h->client);
         trim_slabs_of(h);
     }
     if (due & LIMIT_CALLBACK) {
-        h->pool.in_callback = true;
+        h->client.in_callback = true;
         hook_soft_limit();
         uintptr_t before = thread_suspend_default();
         limits_call_back();
         thread_resume_default(before);
-        h->pool.in_callback = false;
+        h->client.in_callback = false;
     }
 }
 
@@ -72,8 +72,8 @@ static void merge_slabs(struct heap *h) {
 }
 
 static void do_due(struct heap *h) {
-    uint8_t chores = h->pool.due.chores;
-    h->pool.due.chores = 0;
+    uint8_t chores = h->client.due.chores;
+    h->client.due.chores = 0;
     if (chores & CHORE_PURGER)
         purger_start(h);
     if (chores & CHORE_RINGS) { /* there is no purger */
@@ -104,8 +104,8 @@ HAK_COLD void chores_answer(struct heap *h) {
 }
 
 HAK_COLD void chores_do(struct heap *h) {
-    bool looks = h->pool.due.slow_mallocs % LOOK_EVERY == 0; /* chores may allocate, too */
-    if (h->pool.due.chores != 0)
+    bool looks = h->client.due.slow_mallocs % LOOK_EVERY == 0; /* chores may allocate, too */
+    if (h->client.due.chores != 0)
         do_due(h);
     if (chores_are_asked(h))
         chores_answer(h);
@@ -113,7 +113,7 @@ HAK_COLD void chores_do(struct heap *h) {
         rings_apply_options(h);
     /* last: what this finds due in an arena's heap is for the thread's own heap, at the end of the next call */
     if (looks)
-        retain_look(&h->pool);
+        retain_look(&h->client);
 }
 
 /* ---- all at once ---- */
@@ -123,14 +123,14 @@ static void empty_caches_of(struct heap *h) {
         if (kinds[i]->empty_caches != NULL && kind_serves(kinds[i]))
             kinds[i]->empty_caches(h);
     rings_empty(h);
-    retain_settle(&h->pool);
+    retain_settle(&h->client);
 }
 
 void chores_empty_caches(struct heap *h) {
     struct heap *own = thread_own();
     thread_empty_resting();
     empty_caches_of(h);
-    if (h->pool.is_lane && own->number != HEAP_NONE)
+    if (h->client.is_lane && own->number != HEAP_NONE)
         empty_caches_of(own);
     for (struct heap *of = NULL; (of = heap_of_lane(own, of)) != NULL;)
         if (of != h)
@@ -153,6 +153,6 @@ size_t chores_give_back(struct heap *h) {
     size_t pages = trim_slabs_of(h);
     for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
         pages += trim_slabs_of(of);
-    size_t slots = purge_empty(&h->pool, 0, false) + purge_lazy(&h->pool, SIZE_MAX, 0);
+    size_t slots = purge_empty(&h->client, 0, false) + purge_lazy(&h->client, SIZE_MAX, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }

@@ -20,8 +20,8 @@ HAK_COLD void chores_answer(struct heap *h);
 
 /* A slow malloc is over. Are there chores? */
 HAK_INLINE bool chores_are_due(struct heap *h) {
-    return unlikely(++h->pool.due.slow_mallocs % LOOK_EVERY == 0 || h->pool.due.chores != 0 || chores_are_asked(h) ||
-                    load_relaxed(&h->caches_flags) & CACHES_STALE);
+    return unlikely(++h->client.due.slow_mallocs % LOOK_EVERY == 0 || h->client.due.chores != 0 ||
+                    chores_are_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
 }
 HAK_COLD void chores_do(struct heap *h);
 

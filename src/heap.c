@@ -17,7 +17,7 @@ HAK_APART_DATA struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEA
 HAK_APART_DATA struct heap heap_afterlife = {.list = NO_BLOCKS,
                                              .number = HEAP_NONE,
                                              .ring_top = HEAP_BYTES, /* has no room for rings */
-                                             .pool = {.is_shared = true}};
+                                             .client = {.is_shared = true}};
 HAK_APART_DATA struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
 HAK_APART struct heap heap_of_closed;
 _Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
@@ -42,7 +42,7 @@ struct heap *heap_newest(void) {
 
 bool heap_is_the_only(void) {
     const struct heap *first = heap_newest();
-    return load_relaxed(&heaps.made) == 1 && load_relaxed(&first->pool.counters.n[COUNT_heaps_born]) == 1;
+    return load_relaxed(&heaps.made) == 1 && load_relaxed(&first->client.counters.n[COUNT_heaps_born]) == 1;
 }
 
 bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
@@ -153,7 +153,7 @@ static struct heap *take(void) {
     if (h == NULL)
         h = make_heap();
     if (h != NULL)
-        h->pool.is_choosy = hak_region.nodes > 1;
+        h->client.is_choosy = hak_region.nodes > 1;
     return h;
 }
 
@@ -190,7 +190,7 @@ void heap_end_sharing(struct heap *h) {
 }
 
 unsigned heap_shared_class(struct heap *h, size_t bytes) {
-    if (load_relaxed(&h->pool.counters.n[COUNT_refill_by_carving]) >= SHARED_CUTS)
+    if (load_relaxed(&h->client.counters.n[COUNT_refill_by_carving]) >= SHARED_CUTS)
         heap_end_sharing(h);
     return h->class_table[(bytes + 7) / 8];
 }
@@ -201,17 +201,17 @@ struct heap *heap_take(void) {
         return NULL;
     if (unlikely(sites_watched))
         watch_sites(h);
-    count(&h->pool.counters, COUNT_heaps_born);
+    count(&h->client.counters, COUNT_heaps_born);
     presence_heaps_changed(1);
     return h;
 }
 
 void heap_put(struct heap *h) {
 #ifdef HAK_CHECKED
-    count_add(&h->pool.counters, COUNT_atomic_rmw, rmw_count);
+    count_add(&h->client.counters, COUNT_atomic_rmw, rmw_count);
     rmw_count = 0;
 #endif
-    count(&h->pool.counters, COUNT_heaps_ended);
+    count(&h->client.counters, COUNT_heaps_ended);
     heap_put_emptied(h);
 }
 
@@ -223,7 +223,7 @@ bool heap_begin_rest(struct heap *h, size_t bytes, size_t max) {
         rmw_add(&heaps.rest_bytes, -bytes);
     h->rest_bytes = (uint32_t)bytes;
     store_relaxed(&h->rests, rests);
-    count_add(&h->pool.counters, COUNT_heaps_rested, rests);
+    count_add(&h->client.counters, COUNT_heaps_rested, rests);
     return rests;
 }
 
@@ -234,7 +234,7 @@ bool heap_rests(const struct heap *h) { return !PROVEN(rest_look, load_seq(&h->i
 bool heap_take_resting(struct heap *h) { return heap_rests(h) && take_if_idle(h); }
 
 void heap_put_emptied(struct heap *h) {
-    h->pool.due.chores = 0;
+    h->client.due.chores = 0;
     put_idle(h);
 }
 
@@ -273,8 +273,8 @@ void heap_untake_for_arena(struct heap *h) {
 
 void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
-    clear_words(&h->purge_seen, &h->pool);
-    clear_words(&h->pool.start, (void *)&h->sites);
+    clear_words(&h->purge_seen, &h->client);
+    clear_words(&h->client.start, (void *)&h->sites);
     clear_words(&h->sample, &h->lent); /* not that: who ended a loan of the heap's last thread may count it still */
     clear_words(h->ledger, h + 1);
     for (unsigned c = 0; c < TINY_CLASSES; c++)

@@ -109,8 +109,8 @@ struct heap {
     uint64_t purge_seen;          /* hak_asked.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_asked.wanted when the thread last looked */
     struct ring *rings;           /* newest first */
-    /* pool, counters */
-    struct client pool;
+    /* what the layers below know of the heap */
+    struct client client;
     /* what its threads allocated by site, see site_api.c; NULL: nothing yet. It stays when a thread ends */
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */
@@ -159,7 +159,7 @@ HAK_INLINE struct outbox_entry *outbox_entry_of(const struct heap *h, const stru
 }
 /* How many there were, modulo 2^32. */
 HAK_INLINE uint32_t heap_remote_frees(const struct heap *h) {
-    return (uint32_t)load_relaxed(&h->pool.counters.n[COUNT_free_remote]);
+    return (uint32_t)load_relaxed(&h->client.counters.n[COUNT_free_remote]);
 }
 HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *s) {
     return load_relaxed(&e->slab) == slot_of(s) + 1;

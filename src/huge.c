@@ -81,8 +81,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     huge_set_bytes(s, bytes, zero);
     store_relaxed(&s->single.state, BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
-    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_HUGE));
-    count(&h->pool.counters, COUNT_huge_runs);
+    store_relaxed(&s->kind, kind_for_client(&h->client, KIND_HUGE));
+    count(&h->client.counters, COUNT_huge_runs);
     return s;
 }
 
@@ -91,9 +91,9 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
 static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
     for (size_t i = superslab; i < superslab + n; i++)
         if (os_is_mapped(slot_address(i * SUPERSLAB_SLOTS), SUPERSLAB_BYTES))
-            pool_give_run(&h->pool, i, 1, true);
+            pool_give_run(&h->client, i, 1, true);
         else
-            pool_give_unmapped_run(&h->pool, i, 1);
+            pool_give_unmapped_run(&h->client, i, 1);
 }
 
 /* Takes the huge page from a SuperSlab that nobody has touched yet. False: it may have lost its memory. */
@@ -107,7 +107,7 @@ static bool without_huge_page(size_t superslab) {
 static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     bytes = max_size(bytes, 1);
     size_t n = huge_superslabs_of(bytes);
-    size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
+    size_t superslab = pool_take_run(&h->client, n, max_size(alignment, SUPERSLAB_BYTES), zero);
     if (superslab == BITSET_NONE)
         return NULL;
     /* A huge page for the block's end would make resident what the program cannot use. */
@@ -171,14 +171,14 @@ static void give_run(struct heap *h, struct slab *s, bool resident) {
     if (broken)
         give_as_mapped(h, superslab, n);
     else
-        pool_give_run(&h->pool, superslab, n, resident && !is_fresh);
+        pool_give_run(&h->client, superslab, n, resident && !is_fresh);
 }
 
 /* Gives a run that is not mapped. */
 static void give_unmapped(struct heap *h, struct slab *s) {
     forget_move(first_superslab(s));
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->single.bytes));
+    pool_give_unmapped_run(&h->client, first_superslab(s), huge_superslabs_of(s->single.bytes));
 }
 
 /* If several threads free the block at the same moment, only one finds it live: that thread alone makes the state free,
@@ -226,14 +226,14 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
         return false;
     check_canaries(s);
     if (wanted > have) {
-        if (!pool_extend_run(&h->pool, first_superslab(s), have, wanted))
+        if (!pool_extend_run(&h->client, first_superslab(s), have, wanted))
             return false;
-        count(&h->pool.counters, COUNT_grown_in_place);
+        count(&h->client.counters, COUNT_grown_in_place);
     }
     clear_canaries(s, slab_address(s));
     huge_set_bytes(s, bytes, false);
     if (wanted < have)
-        pool_give_run(&h->pool, first_superslab(s) + wanted, have - wanted, true);
+        pool_give_run(&h->client, first_superslab(s) + wanted, have - wanted, true);
     return true;
 }
 
@@ -243,7 +243,7 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     size_t have = huge_superslabs_of(s->single.bytes);
     char *from = slab_address(s), *target = slot_address(to * SUPERSLAB_SLOTS);
     if (!zero && !os_advise(OS_PURGE, target, have * SUPERSLAB_BYTES)) {
-        pool_give_run(&h->pool, to, wanted, true);
+        pool_give_run(&h->client, to, wanted, true);
         return OS_MOVED_NOTHING;
     }
     enum os_moved moved = os_move(from, target, have * SUPERSLAB_BYTES);
@@ -251,10 +251,10 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
         return moved;
     bool is_fresh = os_is_mapped(target, have * SUPERSLAB_BYTES) && huge_remap(to, have);
     if (is_fresh)
-        pool_give_run(&h->pool, to, have, false);
+        pool_give_run(&h->client, to, have, false);
     else
         give_as_mapped(h, to, have);
-    pool_give_run(&h->pool, to + have, wanted - have, !zero);
+    pool_give_run(&h->client, to + have, wanted - have, !zero);
     return OS_MOVED_NOTHING;
 }
 
@@ -272,13 +272,13 @@ static void take_mapping(size_t from, size_t to, size_t n) {
 static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     block_unsample(&s->single.state, slab_address(s)); /* before its address is another block's */
     /* the addresses that the pages have left would be lost to the arena */
-    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX || h->pool.arena != 0)
+    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX || h->client.arena != 0)
         return NULL;
     bool zero;
     size_t have = huge_superslabs_of(s->single.bytes), wanted = huge_superslabs_of(bytes);
     ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
     account_count_resident(-moved_slots); /* its pages will be those of the other run */
-    size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
+    size_t to = pool_take_run(&h->client, wanted, SUPERSLAB_BYTES, &zero);
     account_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
@@ -290,7 +290,7 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     }
     clear_canaries(s, slot_address(to * SUPERSLAB_SLOTS));
     take_mapping(first_superslab(s), to, have);
-    count(&h->pool.counters, COUNT_huge_moved_pages);
+    count(&h->client.counters, COUNT_huge_moved_pages);
     if (moved == OS_MOVED_PAGES)
         give_run(h, s, false);
     else

@@ -47,10 +47,10 @@ static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 static bool is_to_be_shut(struct heap *h, const struct slab *s) {
     if (asked_bytes(s) < SHUT_BYTES)
         return false;
-    if (unlikely(h->pool.is_shared)) /* it has counters alone, and no ring in which a block could wait */
+    if (unlikely(h->client.is_shared)) /* it has counters alone, and no ring in which a block could wait */
         return false;
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
-    return due && h->pool.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
+    return due && h->client.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
 }
 
 /* Shuts a free block that the caller holds. The pages go back even if the block cannot be made inaccessible. */
@@ -80,7 +80,7 @@ static bool unshut(struct slab *s) {
 
 /* Ends a block whose span is about to go to the pool. */
 static void end_block(struct heap *h, struct slab *s, bool resident) {
-    if (resident && !h->pool.is_shared && h->large_given++ % LOOK_EVERY == 0)
+    if (resident && !h->client.is_shared && h->large_given++ % LOOK_EVERY == 0)
         huge_pages_freed_large(slab_address(s), asked_bytes(s));
     store_relaxed(&s->single.state, BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
@@ -88,7 +88,7 @@ static void end_block(struct heap *h, struct slab *s, bool resident) {
 
 static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     end_block(h, s, resident);
-    pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
+    pool_give(&h->client, slot_of(s), s->slots, 0, resident);
 }
 
 /* Spans that the system would not make accessible, as slot + 1, linked by slack_bytes. Pushed one at a time and taken
@@ -135,20 +135,20 @@ static void large_give_back(struct heap *h, const struct ring_entry *entries, un
             slots = s->slots;
         }
     }
-    pool_give_spans(&h->pool, first_slots, open, slots);
+    pool_give_spans(&h->client, first_slots, open, slots);
 }
 
 /* Makes the record of a new block, of which `asked` bytes are the program's. */
 static struct slab *begin_block(struct heap *h, size_t slot, unsigned slots, size_t asked, bool zero, uint8_t state) {
     struct slab *s = slab_of_slot(slot);
-    count(&h->pool.counters, COUNT_large_spans);
+    count(&h->client.counters, COUNT_large_spans);
     s->slots = (uint8_t)slots;
     s->single.bytes = slots * SLOT_BYTES;
     s->single.is_shut = false;
     large_set_bytes(s, asked, zero);
     store_relaxed(&s->single.state, state);
     store_relaxed(&s->class_id, CLASS_NONE);
-    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_LARGE));
+    store_relaxed(&s->kind, kind_for_client(&h->client, KIND_LARGE));
     return s;
 }
 
@@ -158,7 +158,7 @@ static void keep_further(struct heap *h, size_t superslab, uint32_t left, unsign
     for (unsigned start; left != 0; left &= (uint32_t)low_bits(start)) {
         start = highest_bit(left) + 1 - slots;
         size_t slot = superslab * SUPERSLAB_SLOTS + start;
-        count(&h->pool.counters, COUNT_stage1_reused_empty);
+        count(&h->client.counters, COUNT_stage1_reused_empty);
         struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, BLOCK_CACHED | BLOCK_TAKEN);
         if (!ring_put(ring, (uintptr_t)slab_address(s), &s->single.state))
             give_span(h, s);
@@ -170,7 +170,7 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, unsigned 
     unsigned slots = large_slots_of(bytes);
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     uint32_t taken;
-    size_t slot = pool_take_spans(&h->pool, slots, align, 0, further, &taken, zero);
+    size_t slot = pool_take_spans(&h->client, slots, align, 0, further, &taken, zero);
     if (slot == BITSET_NONE)
         return NULL;
     taken &= ~span_mask(slot % SUPERSLAB_SLOTS, slots);
@@ -272,16 +272,16 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
         return false;
     check_canary(s);
     if (wanted > have) {
-        if (!pool_extend(&h->pool, slot_of(s), have, wanted))
+        if (!pool_extend(&h->client, slot_of(s), have, wanted))
             return false;
-        count(&h->pool.counters, COUNT_grown_in_place);
+        count(&h->client.counters, COUNT_grown_in_place);
     }
     memset(slab_address(s) + asked_bytes(s), 0, min_size(s->single.slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
     s->single.bytes = wanted * SLOT_BYTES;
     large_set_bytes(s, bytes, false);
     if (wanted < have)
-        pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0, true);
+        pool_give(&h->client, slot_of(s) + wanted, have - wanted, 0, true);
     return true;
 }
 

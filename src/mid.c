@@ -58,7 +58,7 @@ static void mid_offer(struct slab *s) {
 static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     bool zero;
     unsigned slots = size_classes[c].slots;
-    size_t slot = pool_take(&h->pool, slots, 1, c + 1, &zero);
+    size_t slot = pool_take(&h->client, slots, 1, c + 1, &zero);
     if (slot == BITSET_NONE)
         return NULL;
     struct slab *s = slab_of_slot(slot);
@@ -72,8 +72,8 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_looks, 0);
-    mid_set_kind(s, slots, kind_for_client(&h->pool, KIND_MID));
-    count(&h->pool.counters, COUNT_slabs_started);
+    mid_set_kind(s, slots, kind_for_client(&h->client, KIND_MID));
+    count(&h->client.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with mid_take_bits */
     if (rest != 0)
@@ -111,19 +111,19 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
         mask = all;
     }
     unsigned c = slab_class(s), slots = s->slots;
-    count(&h->pool.counters, COUNT_mid_retired);
+    count(&h->client.counters, COUNT_mid_retired);
     size_t purged = account_inside_bytes() != 0 ? purged_bytes(s, all_blocks(c)) : 0;
     if (purged != 0) {
         account_count_inside(-(ptrdiff_t)purged);
         retain_trimmed_early();
     }
     mid_set_kind(s, slots, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), slots, c + 1, true);
+    pool_give(&h->client, slot_of(s), slots, c + 1, true);
     return 0;
 }
 
 static bool retry(struct heap *h) {
-    count(&h->pool.counters, COUNT_mid_retries);
+    count(&h->client.counters, COUNT_mid_retries);
     return true;
 }
 
@@ -140,7 +140,7 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
             taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken) && retry(h));
     /* holding blocks of it, we can tell: it has become another slab, or another arena's */
-    if (PROVEN(take_class, slab_class(s) != c) || unlikely(!slab_is_for(&h->pool, s))) {
+    if (PROVEN(take_class, slab_class(s) != c) || unlikely(!slab_is_for(&h->client, s))) {
         mid_return_blocks(h, s, taken);
         return 0;
     }
@@ -277,7 +277,7 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
 static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
                              struct ring_entry *first) {
     unsigned purged = 0;
-    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
+    count_add(&h->client.counters, COUNT_ring_refilled_blocks, count_bits(taken));
     if (first->block == 0 && taken != 0) {
         unsigned i = lowest_bit(taken);
         *first = (struct ring_entry){s->mid.start + (size_t)i * s->mid.block_bytes, &s->mid.state[i]};
@@ -294,7 +294,7 @@ static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, uns
     bool left;
     *from = ring != NULL ? ring->from : NULL;
     uint64_t taken = *from != NULL && slab_class(*from) == c ? mid_take_bits(h, *from, c, max, &left) : 0;
-    for (size_t slot; taken == 0 && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
+    for (size_t slot; taken == 0 && (slot = space_take_offer(&h->client, c)) != BITSET_NONE;) {
         *from = slab_of_slot(slot);
         taken = mid_take_bits(h, *from, c, max, &left);
         if (left)
@@ -323,8 +323,8 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
             mid_hand_out(h, ring, s, low_bits(want), &first);
     }
     if (purged != 0)
-        retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
-    count_add(&h->pool.counters, COUNT_ring_refills, first.block != 0);
+        retain_grew_inside(&h->client, (size_t)purged * size_classes[c].block_bytes);
+    count_add(&h->client.counters, COUNT_ring_refills, first.block != 0);
     return first;
 }
 
@@ -547,7 +547,7 @@ static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bo
     unsigned i = lowest_bit(taken);
     uint8_t state = load_relaxed(&s->mid.state[i]);
     if (state & BLOCK_PURGED)
-        retain_grew_inside(&h->pool, size_classes[c].block_bytes);
+        retain_grew_inside(&h->client, size_classes[c].block_bytes);
     *zero = state & BLOCK_CLEAN;
     store_relaxed(&s->mid.state[i], BLOCK_LIVE);
     return block_at(s, i);

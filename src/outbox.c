@@ -15,7 +15,7 @@
 static bool outbox_adopt(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
         return false;
-    count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+    count(&h->client.counters, COUNT_slabs_adopted_by_free);
     slab_keep(h, s);
     if (load_relaxed(&s->inbox) != 0)
         slab_drain_inbox(h, s);
@@ -24,7 +24,7 @@ static bool outbox_adopt(struct heap *h, struct slab *s) {
 
 bool outbox_adopt_unheld(struct heap *h, struct slab *s) {
     bool adopted = outbox_adopt(h, s) && load_relaxed(&s->owner) == h;
-    if (adopted && unlikely(!slab_is_for(&h->pool, s))) {
+    if (adopted && unlikely(!slab_is_for(&h->client, s))) {
         slab_let_go(h, s);
         return false;
     }
@@ -36,7 +36,7 @@ static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uin
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_may_borrow(h) || !slab_adopt(h, s))
         return false;
     store_relaxed(&s->tiny.place, 0);
-    count(&h->pool.counters, COUNT_slabs_lent);
+    count(&h->client.counters, COUNT_slabs_lent);
     if (load_relaxed(&s->inbox) != 0)
         slab_drain_inbox(h, s);
     if (!slab_free_chain(h, s, first, blocks))
@@ -54,7 +54,7 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
     if (waiting >= load_relaxed(&s->tiny.out)) {
         if (!slab_adopt(h, s))
             return;
-        count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+        count(&h->client.counters, COUNT_slabs_adopted_by_free);
         store_relaxed(&s->tiny.place, 0);
         if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
@@ -100,7 +100,7 @@ enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW };
  * heap owns it from now on. */
 static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks,
                  enum prospect prospect) {
-    count(&h->pool.counters, COUNT_outbox_batches);
+    count(&h->client.counters, COUNT_outbox_batches);
     bool wanted = prospect != NO_MORE && slab_has_place(h);
     if (wanted && outbox_adopt(h, s)) {
         slab_free_chain(h, s, first, blocks);
@@ -112,7 +112,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
      * read before. Reading the owner afterwards does no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
     uint64_t retries = 0, waiting = inbox_push(s, first, last, blocks, &retries);
-    count_add(&h->pool.counters, COUNT_inbox_retries, retries);
+    count_add(&h->client.counters, COUNT_inbox_retries, retries);
     struct heap *owner = PROVEN(send_look, load_seq(&s->owner)); /* pairs with slab_let_go */
     if (owner == h)
         slab_drain_inbox(h, s);
@@ -158,7 +158,7 @@ static void drain_if_due(struct heap *h) {
     if (!option(OPT_DRAIN))
         return;
     LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] draining %u slabs' blocks", (uint64_t)load_relaxed(&h->outbox_slabs));
-    count(&h->pool.counters, COUNT_drains);
+    count(&h->client.counters, COUNT_drains);
     if (caches_enter(h))
         for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
             send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? EXPECT_MORE_AND_BORROW : NO_MORE);
@@ -204,7 +204,7 @@ bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block) {
         bring_home(h, s);
         return slab_free(h, s, block);
     }
-    count(&h->pool.counters, COUNT_free_remote);
+    count(&h->client.counters, COUNT_free_remote);
     if (caches_enter(h) && outbox_gathers(outbox_entry_of(h, s), s))
         send_entry(h, h, outbox_entry_of(h, s), NO_MORE); /* before the block at hand, as in bring_home */
     caches_leave(h);

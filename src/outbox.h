@@ -45,7 +45,7 @@ HAK_INLINE void outbox_add(const struct slab *s, struct outbox_entry *e, uintptr
 void outbox_gather_else(struct heap *h, struct slab *s, uintptr_t block, bool mine);
 HAK_INLINE void outbox_gather(struct heap *h, struct slab *s, uintptr_t block) {
     struct outbox_entry *e = outbox_entry_of(h, s);
-    count(&h->pool.counters, COUNT_free_remote);
+    count(&h->client.counters, COUNT_free_remote);
     bool mine = PROVEN(gather_enter, caches_enter(h));
     if (unlikely(!mine || !outbox_gathers(e, s) || e->blocks + 1 >= e->full_blocks || outbox_drain_is_due(h)))
         return outbox_gather_else(h, s, block, mine);

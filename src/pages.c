@@ -25,7 +25,7 @@ static size_t look_at(struct heap *h, size_t slot, enum trim how) {
     size_t (*trim_slab)(struct heap * h, struct slab * s, enum trim how) = kind_of(s)->trim_slab;
     size_t pages = trim_slab != NULL ? trim_slab(h, s, how) : 0; /* NULL: it has ended */
     if (pages != 0)
-        purge_shrank_inside(&h->pool, slot, pages);
+        purge_shrank_inside(&h->client, slot, pages);
     return pages;
 }
 
@@ -52,18 +52,18 @@ static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
             return;
         }
         store_relaxed(&look_from, slot + 1);
-        if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
+        if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->client, slot / SUPERSLAB_SLOTS))
             look_at(h, slot, how);
         if (++h->looks % MESH_AFTER_LOOKS == 0)
-            h->pool.due.chores |= CHORE_MESH;
+            h->client.due.chores |= CHORE_MESH;
     }
 }
 
 /* The heap that threads without a heap share owns nothing, or each of them would take the slab for its own. */
 void pages_look_in_turn(struct heap *h) {
-    if (PROVEN(look_shared, !!h->pool.is_shared))
+    if (PROVEN(look_shared, !!h->client.is_shared))
         return;
-    if (!presence_has_purger() || (h->pool.arena != 0 && !h->pool.is_lane)) /* the purger looks at no arena */
+    if (!presence_has_purger() || (h->client.arena != 0 && !h->client.is_lane)) /* the purger looks at no arena */
         look_in_turn(h, LOOKS_AT_ONCE, TRIM_BUSY);
 }
 
@@ -76,7 +76,7 @@ void pages_forget(const struct slab *s) {
 
 void pages_look(struct heap *h) {
     for (size_t slot = 0; (slot = superslab_next_changed(slot)) != BITSET_NONE; slot++)
-        if (is_idle(slab_of_slot(slot)) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
+        if (is_idle(slab_of_slot(slot)) && space_may_trim(&h->client, slot / SUPERSLAB_SLOTS))
             look_at(h, slot, TRIM_IDLE);
 }
 
@@ -85,8 +85,8 @@ size_t pages_trim_all(struct heap *h, struct superslab_range in, bool all) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL && kind_serves(kinds[i]))
             pages += kinds[i]->trim(h, in, all);
-    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
+    count_add(&h->client.counters, COUNT_trimmed_pages, pages);
+    for (size_t slot = 0; (slot = space_next_to_trim(&h->client, slot, in)) != BITSET_NONE; slot++)
         if (is_idle(slab_of_slot(slot)) || all)
             pages += look_at(h, slot, all ? TRIM_ALL : TRIM_IDLE);
     return pages;

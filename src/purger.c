@@ -22,14 +22,14 @@
 static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
-        count_add(&own->pool.counters, COUNT_ring_spills, h->ring[i] != NULL && h->ring[i]->blocks != 0);
+        count_add(&own->client.counters, COUNT_ring_spills, h->ring[i] != NULL && h->ring[i]->blocks != 0);
         for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;) {
-            count_add(&own->pool.counters, COUNT_ring_spilled_blocks, n);
+            count_add(&own->client.counters, COUNT_ring_spilled_blocks, n);
             ring_kind(i)->give_back(own, entries, n);
         }
     }
     outbox_send(own, h);
-    count(&own->pool.counters, COUNT_rings_emptied);
+    count(&own->client.counters, COUNT_rings_emptied);
 }
 
 /* Is there any use, and has its number not changed since the last call? */
@@ -64,7 +64,7 @@ static void empty_closed(struct heap *own, struct heap *h) {
     while (own->owned.first != 0)
         slab_let_go(own, slab_of_slot(own->owned.first - 1));
     if (frozen)
-        retain_settle(&own->pool);
+        retain_settle(&own->client);
 }
 
 /* Lets go of what threads have on loan that has not used its loans since the last call, and of a part of all other
@@ -115,9 +115,9 @@ static void purge_as_asked(struct heap *h) {
     for (unsigned passes = 0; passes < 2; passes++) /* the second finds who slept since the first */
         purger_empty_idle_caches(h);
     pages_trim_all(h, SUPERSLABS_ALL, true);
-    retain_settle(&h->pool);
-    purge_empty(&h->pool, 0, false);
-    purge_lazy(&h->pool, SIZE_MAX, 0);
+    retain_settle(&h->client);
+    purge_empty(&h->client, 0, false);
+    purge_lazy(&h->client, SIZE_MAX, 0);
     h->purge_seen = wanted;
 }
 
@@ -128,7 +128,7 @@ static void purger_work(void) {
     bool scarce = false;
     if (h != NULL) {
         thread_empty_heap(h); /* it may have rested */
-        h->pool.is_purger = true;
+        h->client.is_purger = true;
     }
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
@@ -144,7 +144,7 @@ static void purger_work(void) {
             break;
         if (ticks % IDLE_TICKS_MAX == 1)
             scarce = limits_poll_pressure();
-        idle_ticks = retain_tick(&h->pool, scarce, &idle) ? 0 : idle_ticks + 1;
+        idle_ticks = retain_tick(&h->client, scarce, &idle) ? 0 : idle_ticks + 1;
         if (!idle)
             tick_ms = TICK_MS;
         bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
@@ -152,7 +152,7 @@ static void purger_work(void) {
             purger_empty_idle_caches(h);
         purge_as_asked(h);
         if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
-            retain_rests(&h->pool);
+            retain_rests(&h->client);
         if (idle || scarce || ticks % IDLE_TICKS_MAX == 0)
             pages_look(h);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
@@ -164,8 +164,8 @@ static void purger_work(void) {
     if (h != NULL) {
         for (unsigned passes = 0; passes < 2; passes++) /* the second takes back all loans */
             purger_empty_idle_caches(h);
-        retain_hand_over(&h->pool);
-        h->pool.is_purger = false;
+        retain_hand_over(&h->client);
+        h->client.is_purger = false;
     }
     thread_leave(h);
 }
@@ -183,14 +183,14 @@ static void *purger_run(void *unused) {
 
 static bool start_thread(struct heap *h) {
     if (h != NULL)
-        h->pool.in_start = true;
+        h->client.in_start = true;
     uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
     bool done = os_start_thread(purger_run);
     if (!done)
         presence_release_purger();
     thread_resume_default(before);
     if (h != NULL)
-        h->pool.in_start = false;
+        h->client.in_start = false;
     return done;
 }
 

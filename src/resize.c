@@ -175,7 +175,7 @@ HAK_INLINE void *copied_to(void *moved, void *p, size_t bytes) {
     memcpy(moved, p, bytes);
     alloc_free(p, alloc_free_by_kind);
     if (hak_heap->number != HEAP_NONE)
-        count(&hak_heap->pool.counters, COUNT_realloc_copied);
+        count(&hak_heap->client.counters, COUNT_realloc_copied);
     return moved;
 }
 

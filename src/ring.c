@@ -46,8 +46,8 @@ void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring *ring = h->ring[index];
     unsigned left = ring->blocks - n;
     ring->misses = 0;
-    count(&h->pool.counters, COUNT_ring_spills);
-    count_add(&h->pool.counters, COUNT_ring_spilled_blocks, n);
+    count(&h->client.counters, COUNT_ring_spills);
+    count_add(&h->client.counters, COUNT_ring_spilled_blocks, n);
     ring->blocks = 0;
     atomic_signal_fence(memory_order_seq_cst);
     for (unsigned at = 0, piece; at < n; at += piece) {
@@ -83,11 +83,11 @@ bool rings_empty_from(struct heap *h, size_t least_bytes) {
 void rings_empty(struct heap *h) { rings_empty_from(h, 0); }
 
 void rings_empty_as_due(struct heap *h) {
-    h->pool.due.chores &= (uint8_t)~CHORE_RINGS;
-    count(&h->pool.counters, COUNT_rings_emptied);
+    h->client.due.chores &= (uint8_t)~CHORE_RINGS;
+    count(&h->client.counters, COUNT_rings_emptied);
     kind_tiny.empty_caches(h);
     rings_empty(h);
-    retain_settle(&h->pool);
+    retain_settle(&h->client);
 }
 
 HAK_APART _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
@@ -358,9 +358,9 @@ uint32_t rings_use(const struct heap *h) {
     struct ring *rings[RING_CLASSES] = {NULL};
     if (rings_made(h)) /* else a page of the heap may stay untouched */
         snapshot(rings, h->ring, sizeof rings);
-    uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
-                                          load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
-                                          load_relaxed(&h->pool.counters.n[COUNT_free_remote]));
+    uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->client.counters.n[COUNT_ring_refills]) +
+                                          load_relaxed(&h->client.counters.n[COUNT_ring_spills]) +
+                                          load_relaxed(&h->client.counters.n[COUNT_free_remote]));
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring ring = {.held_and_popped = 0};
         if (rings[i] != NULL)
@@ -375,7 +375,7 @@ uint32_t rings_use(const struct heap *h) {
 uint32_t loans_use(const struct heap *h) {
     if (load_relaxed(&h->lent.slabs) == 0)
         return 0;
-    return (uint32_t)max_size((uint32_t)load_relaxed(&h->pool.counters.n[COUNT_free_on_loan]), 1);
+    return (uint32_t)max_size((uint32_t)load_relaxed(&h->client.counters.n[COUNT_free_on_loan]), 1);
 }
 
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries) {

@@ -167,7 +167,7 @@ bool rings_empty_from(struct heap *h, size_t least_bytes);
  * something back ends with rings_shrink. */
 HAK_COLD void rings_empty_as_due(struct heap *h);
 HAK_INLINE void rings_shrink(struct heap *h) {
-    if (unlikely(h->pool.due.chores & CHORE_RINGS))
+    if (unlikely(h->client.due.chores & CHORE_RINGS))
         rings_empty_as_due(h);
 }
 /* The thread ends: the rings' memory goes back, too. */

@@ -98,11 +98,11 @@ static void slab_give_back(struct heap *h, struct slab *s) {
         pages_forget(s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
-    count(&h->pool.counters, COUNT_slabs_emptied);
+    count(&h->client.counters, COUNT_slabs_emptied);
     slab_end_hits(s);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
-    pool_give(&h->pool, slot_of(s), 1, c + 1, true);
+    pool_give(&h->client, slot_of(s), 1, c + 1, true);
 }
 
 /* Mallocs are not counted. So the current slab may be empty after as many frees as there were blocks out at the last
@@ -223,7 +223,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
     uint64_t word = PROVEN(drain, rmw_swap(&s->inbox, 0));
     if (word == 0)
         return false;
-    count(&h->pool.counters, COUNT_inbox_batches);
+    count(&h->client.counters, COUNT_inbox_batches);
     bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_out(s);
     if (all && !slab_verify_due(h)) { /* the blocks need not be touched once more */
         slab_give_back(h, s);
@@ -332,7 +332,7 @@ static void evict_above_max(struct heap *h, const struct slab *except) {
         struct slab *oldest = slab_of_slot(h->owned.first - 1);
         if (oldest == except)
             return;
-        count(&h->pool.counters, COUNT_slabs_evicted);
+        count(&h->client.counters, COUNT_slabs_evicted);
         slab_let_go(h, oldest);
     }
 }
@@ -410,7 +410,7 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         bool usable = slab_is_usable(s);
         store_relaxed(&s->tiny.out, slab_out(s));
         store_relaxed(&s->tiny.due, usable ? 0 : s->tiny.countdown);
-        count(&h->pool.counters, COUNT_slabs_let_go);
+        count(&h->client.counters, COUNT_slabs_let_go);
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
@@ -437,7 +437,7 @@ struct slab *slab_take_usable(struct heap *h, unsigned c) {
 /* ---- slabs on loan ---- */
 
 bool slab_may_borrow(const struct heap *h) {
-    return heap_remote_frees(h) - h->bulk_from >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 &&
+    return heap_remote_frees(h) - h->bulk_from >= tuned(TUNE_loan_from_frees) && h->client.arena == 0 &&
            !presence_is_alone() && presence_has_purger();
 }
 
@@ -475,13 +475,13 @@ void slab_check_loan(struct heap *h, struct slab *s) {
 
 void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts) {
     for (size_t slot = 0; load_relaxed(&from->lent.slabs) != 0; slot++) {
-        slot = space_next_active(&h->pool, slot);
+        slot = space_next_active(&h->client, slot);
         if (slot == BITSET_NONE)
             return;
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != slab_on_loan_to(from) || slot % parts != part || !slab_end_loan(h, s))
             continue;
-        count(&h->pool.counters, COUNT_slabs_recalled);
+        count(&h->client.counters, COUNT_slabs_recalled);
         slab_let_go(h, s);
     }
 }

@@ -159,7 +159,7 @@ HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t bloc
     struct heap *idle = slab_on_loan_to(h);
     if (load_relaxed(&s->owner) != idle || !PROVEN(loan_use, rmw_cas(&s->owner, &idle, slab_in_use_by(h))))
         return false;
-    count(&h->pool.counters, COUNT_free_on_loan);
+    count(&h->client.counters, COUNT_free_on_loan);
     block_link(block, load_relaxed(&s->tiny.list));
     store_relaxed(&s->tiny.list, block);
     if (unlikely(--s->tiny.countdown == 0 || load_relaxed(&s->inbox) != 0))

@@ -20,7 +20,7 @@ void thread_empty_heap(struct heap *h) {
             kinds[i]->empty_heap(h);
     rings_empty(h);
     ledger_close(h->ledger, TINY_CLASSES);
-    retain_settle(&h->pool);
+    retain_settle(&h->client);
 }
 
 void thread_empty_resting(void) {
@@ -28,7 +28,7 @@ void thread_empty_resting(void) {
         if (!heap_take_resting(h))
             continue;
         kind_tiny.empty_heap(h);
-        account_settle(&h->pool);
+        account_settle(&h->client);
         heap_put_emptied(h);
     }
 }
@@ -36,7 +36,7 @@ void thread_empty_resting(void) {
 /* What resting heaps hold back is bounded like EMPTY slots, and the purger takes it back. A heap rests only from its
  * fourth thread on, because the first ones may be all that the program makes. */
 static bool begin_rest(struct heap *h) {
-    return load_relaxed(&h->pool.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
+    return load_relaxed(&h->client.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
            !sample_on(h) && !option(OPT_SECURE) && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
 }
 
@@ -58,7 +58,7 @@ static void note_what_is_left(struct heap *h) {
 static void put(struct heap *h, bool rests) {
     note_what_is_left(h);
     presence_heaps_changed(-1); /* first: of the last two threads to end, one must find the other gone */
-    retain_thread_ended(&h->pool);
+    retain_thread_ended(&h->client);
     heap_put(h);
     if (rests && !presence_gathered()) /* no purger will empty it: it may have looked for the last time */
         thread_empty_resting();
@@ -97,10 +97,10 @@ HAK_NOINLINE static struct heap *enter_slowly(void) {
     struct heap *h = heap_take();
     if (h == NULL)
         return NULL;
-    if (unlikely(h->pool.node != node_here()))
+    if (unlikely(h->client.node != node_here()))
         thread_empty_heap(h); /* it may have rested, with slabs of another node */
     if (hak_heap == &heap_afterlife) {
-        count(&h->pool.counters, COUNT_afterlife_calls);
+        count(&h->client.counters, COUNT_afterlife_calls);
         return h;
     }
     hak_heap = h;                                         /* before the key: glibc may allocate for it */

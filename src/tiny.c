@@ -38,7 +38,7 @@ static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block
 /* Hands out the first block of a list; the rest becomes the heap's list. `blocks`: the length of the list, or
  * SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
-    count(&h->pool.counters, how);
+    count(&h->client.counters, how);
     ledger_add(&h->ledger[c].misses, 1);
     if (how != COUNT_refill_from_slab) /* whose blocks were counted as they came */
         ledger_add(&h->ledger[c].blocks, blocks);
@@ -93,7 +93,7 @@ uintptr_t tiny_link_purged(struct heap *h, unsigned c, struct slab *s, unsigned 
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
     store_relaxed(&s->tiny.purged_pages, slab_purged(s) & ~(uint32_t)(low_bits(pages) << start));
     s->tiny.purged_blocks = (uint16_t)(s->tiny.purged_blocks - (end - first));
-    retain_grew_inside(&h->pool, pages * page);
+    retain_grew_inside(&h->client, pages * page);
     slab_set_hits(s);
     *blocks = end - first;
     return link_blocks(s, first, end);
@@ -141,7 +141,7 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
         uintptr_t block = take_any(h, c);
         if (block == 0)
             continue;
-        count(&h->pool.counters, COUNT_refill_from_partial);
+        count(&h->client.counters, COUNT_refill_from_partial);
         slab_refilled(h, slab_reuse_frees(c), true);
         return block;
     }
@@ -154,7 +154,7 @@ static bool take_unowned(struct heap *h, struct slab *s) {
     if (!taken)
         return false;
     store_relaxed(&s->tiny.place, 0);
-    count(&h->pool.counters, let_go ? COUNT_slabs_adopted_by_refill : COUNT_loans_taken);
+    count(&h->client.counters, let_go ? COUNT_slabs_adopted_by_refill : COUNT_loans_taken);
     return true;
 }
 
@@ -167,7 +167,7 @@ struct in_use {
 };
 
 static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_use) {
-    for (size_t slot; in_use->slots < IN_USE_MAX && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
+    for (size_t slot; in_use->slots < IN_USE_MAX && (slot = space_take_offer(&h->client, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         if (!take_unowned(h, s)) {
             if (slab_is_on_loan(s))
@@ -177,14 +177,14 @@ static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_us
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
         /* an old offer: the slot has another slab by now, or another arena's, or the slab is full */
-        if (slab_class(s) != c || !slab_is_usable(s) || !slab_is_for(&h->pool, s)) {
+        if (slab_class(s) != c || !slab_is_usable(s) || !slab_is_for(&h->client, s)) {
             slab_let_go(h, s);
             continue;
         }
         slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block != 0) {
-            count(&h->pool.counters, COUNT_refill_from_let_go);
+            count(&h->client.counters, COUNT_refill_from_let_go);
             slab_refilled(h, slab_reuse_frees(c), true);
             return block;
         }
@@ -195,7 +195,7 @@ static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_us
 static uintptr_t use_offer(struct heap *h, unsigned c) {
     struct in_use in_use = {0};
     uintptr_t block = use_offers_but(h, c, &in_use);
-    count_add(&h->pool.counters, COUNT_offers_in_use, in_use.slots);
+    count_add(&h->client.counters, COUNT_offers_in_use, in_use.slots);
     /* A child of fork may lack the threads that were freeing there. Such slabs stay in use for good, and IN_USE_MAX of
      * them would hide all other offers. Other slabs are on offer again when their loan ends. */
     bool renews = in_use.slots != 0 && !presence_lost_threads();
@@ -205,16 +205,16 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = space_take_inbox_offer(&h->pool, c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = space_take_inbox_offer(&h->client, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         unsigned blocks = 0;
         /* Asked before blocks are taken, too: another arena may end, with its slab, while we have blocks of it. */
-        uintptr_t list = slab_is_for(&h->pool, s) ? inbox_take(s, &blocks) : slab_terminator(s);
+        uintptr_t list = slab_is_for(&h->client, s) ? inbox_take(s, &blocks) : slab_terminator(s);
         if (is_terminator(list))
             continue;
         if (slab_class(s) == c &&
-            slab_is_for(&h->pool, s)) { /* its blocks are in our hands, so it can't change any more */
-            slab_give_up_current(h, c); /* else frees into that slab would add to the list of these blocks */
+            slab_is_for(&h->client, s)) { /* its blocks are in our hands, so it can't change any more */
+            slab_give_up_current(h, c);   /* else frees into that slab would add to the list of these blocks */
             slab_prefetch(s, blocks);
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
@@ -234,7 +234,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
 
 struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     bool zero;
-    size_t slot = pool_take(&h->pool, 1, 1, c + 1, &zero);
+    size_t slot = pool_take(&h->client, 1, 1, c + 1, &zero);
     if (slot == BITSET_NONE)
         return NULL;
     struct slab *s = slab_of_slot(slot);
@@ -256,14 +256,14 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     s->tiny_bytes = (uint16_t)size_classes[c].block_bytes;
     s->tiny.first_size = c == 0 ? 0 : size_classes[c - 1].block_bytes + 1; /* 0, too, is one of the smallest */
     s->sizes = s->tiny_bytes - s->tiny.first_size + 1;
-    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_TINY));
+    store_relaxed(&s->kind, kind_for_client(&h->client, KIND_TINY));
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
-    count(&h->pool.counters, COUNT_slabs_started);
+    count(&h->client.counters, COUNT_slabs_started);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
     if (zero && !folios && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         touch_pages(slab_address(s), SLOT_BYTES);
-        count(&h->pool.counters, COUNT_populate_calls);
+        count(&h->client.counters, COUNT_populate_calls);
         s->tiny.page_flags = PAGES_TAIL;
     }
     return s;
@@ -287,11 +287,11 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         slab_unlist(h, s);
         return use_early(h, c, s);
     }
-    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++) {
+    for (size_t slot = 0; (slot = space_next_active(&h->client, slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (!take_unowned(h, s))
             continue;
-        bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->tiny.list));
+        bool fits = slab_class(s) == c && slab_is_for(&h->client, s) && !is_terminator(load_relaxed(&s->tiny.list));
         uintptr_t block = fits ? use_early(h, c, s) : 0;
         if (block != 0)
             return block;
@@ -325,9 +325,9 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     }
     if (block == 0 && slab_has_usable(h, c))
         block = use_own(h, c);
-    if (block == 0 && space_may_offer(&h->pool, c))
+    if (block == 0 && space_may_offer(&h->client, c))
         block = use_offer(h, c);
-    if (block == 0 && space_may_offer_inbox(&h->pool, c))
+    if (block == 0 && space_may_offer_inbox(&h->client, c))
         block = use_stale_inbox(h, c);
     if (block != 0)
         return block;
@@ -548,7 +548,7 @@ HAK_INLINE bool tiny_is_doubtful(const struct slab *s, uintptr_t block) {
 static void tiny_free_past_caches(struct heap *h, struct slab *s, void *p) {
     if (tiny_is_doubtful(s, (uintptr_t)p) && !lookup_for_free(p))
         return;
-    count(&h->pool.counters, COUNT_free_remote);
+    count(&h->client.counters, COUNT_free_remote);
     outbox_bypass(h, s, (uintptr_t)p);
 }
 

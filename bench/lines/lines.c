@@ -127,14 +127,14 @@ static const struct field superslab_fields[] = {
 #undef OF
 #define OF struct heap
 static const struct field heap_fields[] = {
-    FIELD(list),        FIELD(class_table),  FIELD(in_use),        FIELD(is_of_arena),
-    FIELD(has_arenas),  FIELD(number),       FIELD(current),       FIELD(fresh),
-    FIELD(owned),       FIELD(outbox_slabs), FIELD(caches_busy),   FIELD(caches_flags),
-    FIELD(ring_hand),   FIELD(caches_seen),  FIELD(ring_kib),      FIELD(loans_seen),
-    FIELD(purge_seen),  FIELD(rings),        FIELD(pool.counters), FIELD(pool.start),
-    FIELD(sites),       FIELD(next),         FIELD(sample),        FIELD(checks_before_giving),
-    FIELD(checks_left), FIELD(returns),      FIELD(deferred),      FIELD(lent),
-    FIELD(ledger),      FIELD(ring),         FIELD(outbox),        FIELD(sampled),
+    FIELD(list),        FIELD(class_table),  FIELD(in_use),          FIELD(is_of_arena),
+    FIELD(has_arenas),  FIELD(number),       FIELD(current),         FIELD(fresh),
+    FIELD(owned),       FIELD(outbox_slabs), FIELD(caches_busy),     FIELD(caches_flags),
+    FIELD(ring_hand),   FIELD(caches_seen),  FIELD(ring_kib),        FIELD(loans_seen),
+    FIELD(purge_seen),  FIELD(rings),        FIELD(client.counters), FIELD(client.start),
+    FIELD(sites),       FIELD(next),         FIELD(sample),          FIELD(checks_before_giving),
+    FIELD(checks_left), FIELD(returns),      FIELD(deferred),        FIELD(lent),
+    FIELD(ledger),      FIELD(ring),         FIELD(outbox),          FIELD(sampled),
     FIELD(dense),       FIELD(arenas),       END_OF_FIELDS};
 #undef OF
 

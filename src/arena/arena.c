@@ -48,7 +48,7 @@ uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
 
 /* What it adds to the sets is all that the SuperSlab belongs to: it was in none of the process's. */
 static void enter_sets(struct heap *h, size_t superslab, uint64_t word) {
-    count_add(&h->pool.counters, COUNT_cache_pushed, word_is_cached(word));
+    count_add(&h->client.counters, COUNT_cache_pushed, word_is_cached(word));
     superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
 }
 
@@ -146,13 +146,13 @@ static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
         else
             active += drop_superslab(h, at - 1);
     }
-    account_change(&h->pool, -(int32_t)active, (int32_t)active);
+    account_change(&h->client, -(int32_t)active, (int32_t)active);
 }
 
 static void end_heaps(struct arena *a) {
     for (struct heap *of = load_acquire(&a->heaps), *next; of != NULL; of = next) {
         next = of->next_in_arena;
-        account_settle(&of->pool);
+        account_settle(&of->client);
         heap_put_from_arena(of);
     }
 }
@@ -166,7 +166,7 @@ static void end_blocks(struct arena *a, bool keep_blocks) {
     }
     end_superslabs(own, a, keep_blocks);
     end_heaps(a);
-    retain_settle(&own->pool);
+    retain_settle(&own->client);
     thread_leave(h);
 }
 

@@ -53,16 +53,16 @@ static struct heap *make(struct heap *h, struct arena *a) {
     struct heap *of = take_empty();
     if (of == NULL)
         return NULL;
-    of->pool.arena = a->number;
-    of->pool.is_choosy = true;
-    of->pool.is_lane = load_relaxed(&a->is_lane);
+    of->client.arena = a->number;
+    of->client.is_choosy = true;
+    of->client.is_lane = load_relaxed(&a->is_lane);
     store_relaxed(&of->holder, h);
     store_relaxed(&of->arena, load_relaxed(&a->handle));
     struct heap *newest = load_relaxed(&a->heaps);
     do
         of->next_in_arena = newest;
     while (!rmw_cas(&a->heaps, &newest, of)); /* pairs with the loads above */
-    if (of->pool.is_lane)                     /* the purger looks after it, as after the process's heaps */
+    if (of->client.is_lane)                   /* the purger looks after it, as after the process's heaps */
         store_release(&of->is_of_arena, false);
     return of;
 }

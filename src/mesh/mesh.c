@@ -204,7 +204,7 @@ static bool take_over(struct heap *h, struct slab *s, bool all) {
     store_relaxed(&s->tiny.place, 0);
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return false;
-    if (slab_kind(s) == KIND_TINY && is_sparse(s) && slab_is_for(&h->pool, s))
+    if (slab_kind(s) == KIND_TINY && is_sparse(s) && slab_is_for(&h->client, s))
         return true;
     slab_let_go(h, s);
     return false;
@@ -350,7 +350,7 @@ static void merge_groups(struct mesh_pass *p) {
         if (units < 2)
             continue;
         if (merge(p))
-            count_add(&p->heap->pool.counters, COUNT_mesh_merged_pages, units - 1);
+            count_add(&p->heap->client.counters, COUNT_mesh_merged_pages, units - 1);
         else
             meshed_drop_mappings(new_mappings(p));
     }
@@ -436,7 +436,7 @@ static void look(struct mesh_pass *p, struct slab *s) {
 /* Looks at the slots from `from` to before `end`. Returns where the next pass goes on; BITSET_NONE: this one looked at
  * all. */
 static size_t look_at(struct mesh_pass *p, size_t from, size_t end) {
-    for (size_t slot = from; (slot = space_next_active(&p->heap->pool, slot)) < end; slot++) {
+    for (size_t slot = from; (slot = space_next_active(&p->heap->client, slot)) < end; slot++) {
         look(p, slab_of_slot(slot));
         if (p->slabs == FIT_SLABS_MAX && !p->all)
             return slot + 1;

@@ -153,13 +153,13 @@ static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
         store_release(&m->blocks, LIVES);
         return;
     }
-    count_add(&h->pool.counters, COUNT_mesh_split_pages, split);
+    count_add(&h->client.counters, COUNT_mesh_split_pages, split);
     meshed_drop_mappings(mappings_of(m));
     slab_end_hits(s);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
     meshed_cancel(s);
-    pool_give(&h->pool, slot, 1, c + 1, false);
+    pool_give(&h->client, slot, 1, c + 1, false);
 }
 
 /* So many bits were cleared. */

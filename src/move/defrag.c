@@ -120,7 +120,7 @@ bool defrag_should_move(const void *p) {
     bool known = region_has(p) && fill_of(slab_at_offset(region_offset(p)), &fill);
     if (unlikely(h->number == HEAP_NONE))
         return known && is_sparse(h, &fill);
-    count(&h->pool.counters, COUNT_move_asked);
+    count(&h->client.counters, COUNT_move_asked);
     if (!known)
         return false;
     if (unlikely(h->asked_left[fill.class_id]-- == 0)) {
@@ -128,7 +128,7 @@ bool defrag_should_move(const void *p) {
         renew_bound(fill.class_id);
     }
     bool sparse = is_sparse(h, &fill);
-    count_add(&h->pool.counters, COUNT_move_answered_true, sparse);
+    count_add(&h->client.counters, COUNT_move_answered_true, sparse);
     return sparse;
 }
 

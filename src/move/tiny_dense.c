@@ -46,9 +46,9 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
                     !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
         if (!fits || !slab_adopt(h, s))
             continue;
-        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
+        count(&h->client.counters, COUNT_slabs_adopted_by_refill);
         store_relaxed(&s->tiny.place, 0);
-        if (slab_class(s) == c && slab_is_usable(s) && slab_is_for(&h->pool, s))
+        if (slab_class(s) == c && slab_is_usable(s) && slab_is_for(&h->client, s))
             return s;
         slab_let_go(h, s); /* an old offer, as in use_offer */
     }

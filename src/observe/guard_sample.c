@@ -108,7 +108,7 @@ static void guard_set_records(size_t slot, enum slab_kind kind) {
  * no room for a pool, or the kernel does not protect it. */
 static bool guard_take_slots(struct heap *h) {
     bool zero;
-    size_t none = 0, slot = pool_take(&h->pool, GUARD_SLOTS, 1, 0, &zero);
+    size_t none = 0, slot = pool_take(&h->client, GUARD_SLOTS, 1, 0, &zero);
     if (slot == BITSET_NONE)
         return false;
     char *at = slot_address(slot);
@@ -121,7 +121,7 @@ static bool guard_take_slots(struct heap *h) {
     }
     guard_set_records(slot, KIND_FREE);
     if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
-        pool_give(&h->pool, slot, GUARD_SLOTS, 0, true);
+        pool_give(&h->client, slot, GUARD_SLOTS, 0, true);
     return none != 0; /* then another thread was faster */
 }
 
@@ -169,12 +169,12 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     struct guard_slot *slot = guard_claim_slot();
     if (slot == NULL) {
         LOG_TABLE_FULL("guarded samples", GUARD_SLOTS);
-        count(&h->pool.counters, COUNT_guard_full);
+        count(&h->client.counters, COUNT_guard_full);
         return NULL;
     }
     void *p = place(slot, max_size(bytes, 1), alignment);
     if (p != NULL) {
-        count(&h->pool.counters, COUNT_guard_sampled);
+        count(&h->client.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
         s->single.bytes = slot->at.bytes;
         store_relaxed(&s->single.state, BLOCK_LIVE);

@@ -30,7 +30,7 @@ F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
 F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, ring) \
-F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
+F(heap, client) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
 F(client, counters) F(client, arena) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, held_and_popped) F(ring, block_kib) \

@@ -21,12 +21,12 @@ void sampled_switch(uint64_t mean_bytes) {
 _Static_assert(PROFILE_NAME_BYTES == (int)ARENA_NAME_BYTES, "a name fits");
 /* "" if the heap belongs to no arena of the program's. */
 static const char *arena_name_of(const struct heap *h) {
-    return h->pool.arena != 0 && !h->pool.is_lane ? arena_numbered(h->pool.arena)->name : "";
+    return h->client.arena != 0 && !h->client.is_lane ? arena_numbered(h->client.arena)->name : "";
 }
 
 HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
     bool added = profile_add(p, bytes, chance, arena_name_of(h), h->sample.callers);
-    count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
+    count(&h->client.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     struct slab *s = slab_at_offset(region_offset(p));
     if (added)
         store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE | BLOCK_PROFILED);
@@ -46,10 +46,10 @@ void *hook_malloc_sampled(struct heap *h, const struct kind *kind, take_call *ta
     unsigned c = tiny && take == kind->malloc ? tiny_class_of(bytes) : TINY_CLASSES; /* a dense one is from no list */
     size_t of_bytes = tiny ? size_classes[tiny_class_of(bytes)].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
-    if (likely(sample.purposes == 0) || h->pool.in_start)
+    if (likely(sample.purposes == 0) || h->client.in_start)
         return take(h, bytes, alignment, zero);
     void *p = NULL;
-    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid) && h->pool.arena == 0)
+    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid) && h->client.arena == 0)
         p = guard_malloc(h, bytes, natural_alignment(bytes));
     if (p == NULL && tiny && sample.purposes & SAMPLE_PROFILE)
         p = kind_mid.malloc(h, round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)), alignment, zero);

@@ -196,7 +196,7 @@ static void add_heap(struct heap_figures *f, const struct heap *h) {
     f->heaps++;
     f->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
-        f->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+        f->counters[c] += load_relaxed(&h->client.counters.n[c]);
     add_lists(f, h);
     add_rings(f, h);
     unsigned rows =

@@ -54,7 +54,7 @@ static uint64_t bits_from(size_t at, size_t end) {
 static size_t next_word(size_t at) { return round_down(at, PACK_PIECES) + PACK_PIECES; }
 
 bool packed_serves(const struct heap *h, size_t bytes, size_t alignment) {
-    if (h->pool.arena != 0 || sample_wanted(h) || bytes <= TINY_BYTES_MAX || bytes > PACKED_BYTES_MAX ||
+    if (h->client.arena != 0 || sample_wanted(h) || bytes <= TINY_BYTES_MAX || bytes > PACKED_BYTES_MAX ||
         alignment > SLOT_BYTES)
         return false;
     if (bytes > MID_BYTES_MAX || alignment > 1)
@@ -232,7 +232,7 @@ static void give_used(struct client *c, size_t first, size_t n) {
  * classes. */
 static void *packed_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     size_t natural = bytes <= MID_BYTES_MAX ? bytes & -bytes : 1, n = pieces_for(bytes);
-    size_t at = take_run(&h->pool, n, max_size(max_size(natural, alignment) / PIECE_BYTES, 1));
+    size_t at = take_run(&h->client, n, max_size(max_size(natural, alignment) / PIECE_BYTES, 1));
     if (at == BITSET_NONE)
         return NULL;
     *zero = is_clean(at, n);
@@ -276,7 +276,7 @@ static void packed_free(struct heap *h, struct slab *s, void *p) {
     }
     size_t n = pieces_of(at);
     rmw_and(ends_of(at + n - 1), ~bit_of(at + n - 1));
-    give_used(&h->pool, at, n);
+    give_used(&h->client, at, n);
 }
 
 static bool packed_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
@@ -295,16 +295,16 @@ static bool claim_behind(struct client *c, size_t end, size_t more) {
 static bool packed_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     size_t at = piece_at(p), had = pieces_of(at), wanted = pieces_for(bytes);
     (void)s;
-    if (bytes > PACKED_BYTES_MAX || (wanted > had && !claim_behind(&h->pool, at + had, wanted - had)))
+    if (bytes > PACKED_BYTES_MAX || (wanted > had && !claim_behind(&h->client, at + had, wanted - had)))
         return false;
     if (wanted == had)
         return true;
     rmw_or(ends_of(at + wanted - 1), bit_of(at + wanted - 1));
     rmw_and(ends_of(at + had - 1), ~bit_of(at + had - 1));
     if (wanted < had)
-        give_used(&h->pool, at + wanted, had - wanted);
+        give_used(&h->client, at + wanted, had - wanted);
     else
-        count(&h->pool.counters, COUNT_grown_in_place);
+        count(&h->client.counters, COUNT_grown_in_place);
     return true;
 }
 
@@ -353,7 +353,7 @@ static size_t packed_trim(struct heap *h, struct superslab_range in, bool all) {
             continue;
         bool idle = load_relaxed(&s->idle_looks) != 0;
         store_relaxed(&s->idle_looks, 1);
-        trimmed += all || idle ? trim_slot(&h->pool, slot) : 0;
+        trimmed += all || idle ? trim_slot(&h->client, slot) : 0;
     }
     return trimmed;
 }

@@ -146,7 +146,7 @@ HAK_NOINLINE static bool secure_refill(struct heap *h, struct secure_cache *cach
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = space_take_offer(&h->client, c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {
@@ -441,7 +441,7 @@ static size_t secure_trim(struct heap *h, struct superslab_range in, bool all) {
         uint32_t held = load_acquire(&span->held);
         unsigned c = load_relaxed(&span->class_id);
         bool idle = held == load_relaxed(&span->seen);
-        if (!space_may_trim(&h->pool, at / SPANS_MAX))
+        if (!space_may_trim(&h->client, at / SPANS_MAX))
             continue;
         if (!idle)
             store_relaxed(&span->trimmed, false);

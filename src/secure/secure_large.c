@@ -77,18 +77,18 @@ static bool is_run(size_t span_slots) { return span_slots > SUPERSLAB_SLOTS; }
 
 static size_t secure_large_take(struct heap *h, size_t *slots, size_t alignment, bool *zero) {
     if (!is_run(*slots))
-        return pool_take(&h->pool, (unsigned)*slots, (unsigned)max_size(alignment / SLOT_BYTES, 1), 0, zero);
+        return pool_take(&h->client, (unsigned)*slots, (unsigned)max_size(alignment / SLOT_BYTES, 1), 0, zero);
     size_t superslabs = (*slots + SUPERSLAB_SLOTS - 1) / SUPERSLAB_SLOTS;
-    size_t first = pool_take_run(&h->pool, superslabs, max_size(alignment, SUPERSLAB_BYTES), zero);
+    size_t first = pool_take_run(&h->client, superslabs, max_size(alignment, SUPERSLAB_BYTES), zero);
     *slots = superslabs * SUPERSLAB_SLOTS;
     return first != BITSET_NONE ? first * SUPERSLAB_SLOTS : BITSET_NONE;
 }
 
 static void secure_large_give(struct heap *h, size_t slot, size_t slots, bool resident) {
     if (is_run(slots))
-        pool_give_run(&h->pool, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
+        pool_give_run(&h->client, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
     else
-        pool_give(&h->pool, slot, (unsigned)slots, 0, resident);
+        pool_give(&h->client, slot, (unsigned)slots, 0, resident);
 }
 
 /* Only the holder's records are written. Runs are never marked shut: they can be as large as the address space. */
@@ -173,7 +173,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     size_t slot = secure_large_take(h, &slots, alignment, &zero);
     if (slot == BITSET_NONE)
         return NULL;
-    count(&h->pool.counters, COUNT_large_spans);
+    count(&h->client.counters, COUNT_large_spans);
     struct slab *s = slab_of_slot(slot + lead / SLOT_BYTES);
     s->single.bytes = bytes;
     s->single.lead_bytes = lead;
@@ -186,14 +186,14 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     }
     put_canary(s);
     store_relaxed(&s->single.state, BLOCK_LIVE);
-    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_SECURE_LARGE));
+    store_relaxed(&s->kind, kind_for_client(&h->client, KIND_SECURE_LARGE));
     return secure_trace(block_of(s), STACK_ALLOCATED);
 }
 
 /* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits, an arena's too, and uses
  * addresses. */
 static bool huge_pages_pay(const struct heap *h, size_t bytes) {
-    return bytes >= SUPERSLAB_BYTES && h->pool.arena == 0 && are_touched(bytes) &&
+    return bytes >= SUPERSLAB_BYTES && h->client.arena == 0 && are_touched(bytes) &&
            option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() && !limits_set() && !hak_region.window;
 }
 
@@ -372,7 +372,7 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, extra_bytes = (wanted - had) * SUPERSLAB_BYTES;
     size_t first = (slot_of(s) - s->single.lead_bytes / SLOT_BYTES) / SUPERSLAB_SLOTS;
     char *end = span_end(s);
-    if (!is_run(s->single.span_slots) || !pool_extend_run(&h->pool, first, had, wanted))
+    if (!is_run(s->single.span_slots) || !pool_extend_run(&h->client, first, had, wanted))
         return false;
     if (os_advise(OS_PURGE, end, extra_bytes) &&
         (s->single.has_guards ? os_forbid(end, extra_bytes) : os_commit(end, extra_bytes))) {
@@ -381,7 +381,7 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     }
     for (size_t slot = (first + had) * SUPERSLAB_SLOTS; slot < (first + wanted) * SUPERSLAB_SLOTS; slot++)
         slab_of_slot(slot)->single.is_shut = false;
-    pool_give_run(&h->pool, first + had, wanted - had, true);
+    pool_give_run(&h->client, first + had, wanted - had, true);
     return false;
 }
 

@@ -51,9 +51,9 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
         store_relaxed(span_free(span, i / 64), low_bits(blocks - i));
     store_relaxed(&span->class_id, (uint8_t)c);
     store_relaxed(&span->claimed, true);
-    secure_slab_set_kind(s, kind_for_client(&h->pool, KIND_SECURE_SMALL));
+    secure_slab_set_kind(s, kind_for_client(&h->client, KIND_SECURE_SMALL));
     store_release(&span->held, taken + 1);
-    count(&h->pool.counters, COUNT_slabs_started);
+    count(&h->client.counters, COUNT_slabs_started);
     return span;
 }
 
@@ -76,7 +76,7 @@ static void secure_slab_offer(struct slab *s) {
 static void end_slab(struct heap *h, struct slab *s, unsigned c) {
     store_relaxed(&s->mid.secure->claimed, false);
     secure_slab_set_kind(s, KIND_FREE);
-    count(&h->pool.counters, COUNT_slabs_emptied);
+    count(&h->client.counters, COUNT_slabs_emptied);
     span_give(h, slot_of(s), order_of_class(c), c == ZERO_CLASS, secure_check_span);
 }
 
@@ -129,7 +129,7 @@ unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned 
     unsigned now = load_relaxed(&span->class_id);
     if (now == c &&
         PROVEN(reserve_mine,
-               likely(slab_is_for(&h->pool, span_slab(span, c))))) /* neither changes while blocks are reserved */
+               likely(slab_is_for(&h->client, span_slab(span, c))))) /* neither changes while blocks are reserved */
         return n;
     let_go_of(h, span_slab(span, now), now, n);
     return 0;

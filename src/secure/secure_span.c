@@ -148,7 +148,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
         if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
             continue;
         size_t slot = slot_of_span(superslab, index, order);
-        if (unlikely(!superslab_is_for(&h->pool, superslab))) { /* found by an old hint: another's by now */
+        if (unlikely(!superslab_is_for(&h->client, superslab))) { /* found by an old hint: another's by now */
             secure_span_add(superslab, w & (bit | bit << 16), order);
             break;
         }
@@ -171,20 +171,20 @@ static ptrdiff_t guard_slots(unsigned order) { return SUPERSLAB_SLOTS - (ptrdiff
  * takes: so the SuperSlab comes from the process, by the heap of the thread itself. */
 static size_t cut_superslab(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
-    uint32_t arena = h->pool.arena;
+    uint32_t arena = h->client.arena;
     bool zero;
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
         return BITSET_NONE;
     if (arena != 0)
         h = load_relaxed(&h->holder);
-    size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
+    size_t superslab = pool_take_run(&h->client, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return BITSET_NONE;
     superslab_at(superslab)->has_guards = rmw_add(&spans_all.guarded_superslabs, 1) < GUARDED_MAX;
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     if (!open_table(superslab, table_bytes_for(c)) || (!zero && !make_zero(at, SUPERSLAB_BYTES))) {
         rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
-        pool_give_run(&h->pool, superslab, 1, !zero);
+        pool_give_run(&h->client, superslab, 1, !zero);
         return BITSET_NONE;
     }
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
@@ -217,7 +217,7 @@ static size_t search_sets(struct heap *h, unsigned node, unsigned order) {
 
 static size_t search_arena(struct heap *h, unsigned order) {
     size_t slot = BITSET_NONE;
-    uint32_t at = load_acquire(&arena_numbered(h->pool.arena)->newest);
+    uint32_t at = load_acquire(&arena_numbered(h->client.arena)->newest);
     for (; slot == BITSET_NONE && at != 0; at = arena_next(at))
         if (has_free(load_relaxed(&superslab_at(at - 1)->secure), order))
             slot = take_span_in(h, at - 1, order);
@@ -228,13 +228,13 @@ static size_t search_arena(struct heap *h, unsigned order) {
  * while another thread is interrupted inside the set, and each failed search would cut one more SuperSlab. */
 static size_t take_span(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
-    size_t slot = likely(h->pool.arena == 0) ? search_sets(h, node_here(), order) : search_arena(h, order);
+    size_t slot = likely(h->client.arena == 0) ? search_sets(h, node_here(), order) : search_arena(h, order);
     for (size_t cut; slot == BITSET_NONE && (cut = cut_superslab(h, c)) != BITSET_NONE;) {
         slot = take_span_in(h, cut, order);
         if (slot == BITSET_NONE && has_free(load_acquire(&superslab_at(cut)->secure), order))
             return BITSET_NONE; /* some are free, but the kernel opens none */
     }
-    if (slot == BITSET_NONE && hak_region.nodes > 1 && h->pool.arena == 0)
+    if (slot == BITSET_NONE && hak_region.nodes > 1 && h->client.arena == 0)
         slot = search_sets(h, NODE_ANY, order);
     return slot;
 }
@@ -244,7 +244,7 @@ static void unchecked(size_t slot, unsigned order) { (void)slot, (void)order; }
 
 size_t span_take(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
-    if (!arena_admits(&h->pool, (size_t)1 << order))
+    if (!arena_admits(&h->client, (size_t)1 << order))
         return BITSET_NONE;
     size_t slot = take_span(h, c);
     if (slot != BITSET_NONE && open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
@@ -252,7 +252,7 @@ size_t span_take(struct heap *h, unsigned c) {
     if (slot != BITSET_NONE)
         span_give(h, slot, order, true, unchecked);
     else
-        arena_lost(h->pool.arena, (size_t)1 << order);
+        arena_lost(h->client.arena, (size_t)1 << order);
     return BITSET_NONE;
 }
 
@@ -273,7 +273,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order, spa
     if (ss->has_guards)
         rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
     account_count_resident(guard_slots(order));
-    pool_give_run(&h->pool, superslab, 1, resident != 0);
+    pool_give_run(&h->client, superslab, 1, resident != 0);
 }
 
 /* Follows the pool's rule for EMPTY slots. */

@@ -157,7 +157,7 @@ static void arena_sent_1(void) {
     thread_empty_heap(kit_heap[1]);
     if (slab_kind(slab) != KIND_FREE)
         return;
-    purge_empty(&kit_heap[1]->pool, 0, false);
+    purge_empty(&kit_heap[1]->client, 0, false);
     block[1] = kind_tiny.malloc(of, KIB, 1, &zero);
     thread_empty_heap(of);
 }
@@ -201,7 +201,7 @@ const struct race arena_inbox_race = {"arena_inbox",
 /* ---- arena_cached: the purger is at a wholly EMPTY SuperSlab of the arena ---- */
 
 static void arena_cached_setup(void) { arena_setup(16 * KIB, 1, 0); }
-static void arena_cached_0(void) { purge_empty(&kit_heap[3]->pool, 0, false); }
+static void arena_cached_0(void) { purge_empty(&kit_heap[3]->client, 0, false); }
 static void arena_cached_check(void) {
     size_t superslab = slot_of(slab) / SUPERSLAB_SLOTS;
     ended_check();

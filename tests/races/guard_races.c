@@ -50,10 +50,10 @@ static void guard_setup(void) {
     bool zero;
     kit_setup();
     kit_purge_is_granted = true;
-    pool_take(&kit_heap[0]->pool, 1, 1, 0, &zero);
+    pool_take(&kit_heap[0]->client, 1, 1, 0, &zero);
     /* Two more SuperSlabs are committed. A thread that committed some later would reopen what had been forbidden
      * there. */
-    pool_give_run(&kit_heap[0]->pool, pool_take_run(&kit_heap[0]->pool, 2, SUPERSLAB_BYTES, &zero), 2, false);
+    pool_give_run(&kit_heap[0]->client, pool_take_run(&kit_heap[0]->client, 2, SUPERSLAB_BYTES, &zero), 2, false);
     kit_is_settled = true;
 }
 static void first_check(void) {

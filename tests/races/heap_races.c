@@ -266,7 +266,7 @@ static void rest_setup(void) {
     outbox_flush(kit_heap[0]);
     block[0] = kit_malloc(resting);
     race_label(slab, sizeof *slab, "slab");
-    store_relaxed(&resting->pool.counters.n[COUNT_heaps_born], KIT_HEAPS);
+    store_relaxed(&resting->client.counters.n[COUNT_heaps_born], KIT_HEAPS);
     store_relaxed(&load_relaxed(&hak_presence.page)->purger, PURGER_RUNS);
     store_relaxed(&hak_presence.gathered, false);
 }

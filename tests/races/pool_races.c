@@ -250,7 +250,7 @@ static void unborn_setup(void) {
     }
     for (unsigned i = 0; i < 2; i++)
         large[i] = kind_large.malloc(kit_heap[0], 2 * SLOT_BYTES, 1, &zero);
-    __real_retain_settle(&kit_heap[0]->pool);
+    __real_retain_settle(&kit_heap[0]->client);
 }
 static void free_unborn(void *p) {
     kind_large.free(&heap_afterlife, slab_at_offset((uintptr_t)p - hak_region.base), p);

@@ -150,7 +150,7 @@ static void node_spans_setup(void) {
 }
 static void node_spans_0(void) {
     bool zero;
-    race_expect(pool_take_run(&kit_heap[1]->pool, 1, SUPERSLAB_BYTES, &zero) == 1);
+    race_expect(pool_take_run(&kit_heap[1]->client, 1, SUPERSLAB_BYTES, &zero) == 1);
     store_seq(&superslab_at(1)->secure, (uint64_t)1 << 32 | 1);
     span_left_arena(kit_heap[1], 1); /* adds it to its set */
 }

@@ -25,7 +25,7 @@ static _Atomic(struct slab *) kept; /* a freed block's record: its slot is ACTIV
 
 static void give_slot(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), 1, 0, true);
+    pool_give(&h->client, slot_of(s), 1, 0, true);
 }
 
 static void *toy_take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -34,7 +34,7 @@ static void *toy_take(struct heap *h, size_t bytes, size_t alignment, bool *zero
     if (bytes > SLOT_BYTES || alignment > SLOT_BYTES)
         return NULL;
     if (s == NULL) {
-        size_t slot = pool_take(&h->pool, 1, 1, 0, zero);
+        size_t slot = pool_take(&h->client, 1, 1, 0, zero);
         if (slot == BITSET_NONE)
             return NULL;
         s = slab_of_slot(slot);

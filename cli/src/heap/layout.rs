@@ -259,7 +259,7 @@ facts! {
             ring_block_kib = "ring.block_kib" upto 4, row_blocks = "ledger_row.blocks" upto 8,
             row_misses = "ledger_row.misses" upto 8;
         arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1,
-            ring = "heap.ring" of 8, pool = "heap.pool" of 1,
+            ring = "heap.ring" of 8, client = "heap.client" of 1,
             counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
             outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
@@ -459,11 +459,11 @@ impl Layout {
             ("heap.list", heap.list.bytes as u64 >= slab.tiny_classes * 8),
             ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),
             ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),
-            ("heap.pool", heap.pool.at as u64 + heap.counters.end() <= heap.heap_size),
+            ("heap.client", heap.client.at as u64 + heap.counters.end() <= heap.heap_size),
             ("client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
             ("ring.held_and_popped", heap.ring_held_and_popped.end().max(heap.ring_block_kib.end()) <= 4096),
             ("sizeof superslab_row", region.row_size >= SUPERSLABS_PER_ROW as u64 * region.superslab_size),
-            ("client.arena", heap.pool.at as u64 + self.arena.of_heap.end() <= heap.heap_size),
+            ("client.arena", heap.client.at as u64 + self.arena.of_heap.end() <= heap.heap_size),
             ("arena_table.chunk", self.arena.chunk.bytes as u64 >= self.arena.chunks * 8),
             ("profile_stack.callers", profile.callers.bytes as u64 >= profile.callers_most * 8),
             ("profile_stack.lifetimes", profile.lifetimes.bytes as u64 >= profile.lifetimes_count * 4),

@@ -274,7 +274,7 @@ impl Reader {
     /// Moves what is in the heap's lists and outbox from live to cached; says how much it holds.
     fn count_heap(&self, census: &mut Census, heap: &[u8]) -> ThreadHeap {
         let facts = &self.layout.heap;
-        let arena = word(heap, facts.pool.at + self.layout.arena.of_heap.at) as u32;
+        let arena = word(heap, facts.client.at + self.layout.arena.of_heap.at) as u32;
         let mut cached = 0;
         let mut cache = |census: &mut Census, class_id: usize, blocks: u64| {
             let size = self.sizes[class_id];
@@ -338,7 +338,7 @@ impl Reader {
     /// Adds the counters of a heap.
     fn add_counters(&self, sums: &mut [u64], heap: &[u8]) {
         let facts = &self.layout.heap;
-        let at = facts.pool.at + facts.counters.at;
+        let at = facts.client.at + facts.counters.at;
         for (i, sum) in sums.iter_mut().enumerate() {
             *sum = sum.wrapping_add(word(heap, at + i * 8));
         }
