@@ -162,6 +162,6 @@ HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
 }
 
 /* The request size whose class is the smallest one with blocks of at least `bytes` that are aligned to `alignment`, a
- * power of two: the class of a multiple of the alignment has blocks that are one, too. For sizes and alignments of tiny
- * and mid; the result is at most MID_BYTES_MAX then. */
+ * power of two: the class of a multiple of the alignment has blocks whose size is such a multiple, too. For sizes and
+ * alignments of tiny and mid; then the result is at most MID_BYTES_MAX. */
 HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }

@@ -14,9 +14,9 @@ enum contents {
     CONTENTS_RUN,     /* one huge block */
 };
 bool huge_pages_consider(size_t first, size_t n, enum contents contents);
-/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were
- * too, those that are purged next get huge pages: what was in use will be so again, and faults and purges cost a
- * third. */
+/* The caller took `slot` of a SuperSlab without memory. If the SuperSlab was purged a moment ago, and several before
+ * it, too, the next ones that are purged get huge pages: what was in use will be in use again, and faults and purges
+ * cost a third then. */
 void huge_pages_wanted_back(size_t slot);
 /* Before a larger block is freed: looks whether the program touched its end. */
 void huge_pages_freed_large(const void *block, size_t bytes);

@@ -11,10 +11,10 @@
 
 #include <string.h>
 
-#define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-#define RING_ROOM 128              /* entries to begin with, at most */
+#define RING_BYTES_MIN (128 * KIB) /* for each thread, however many there are */
+#define RING_ROOM 128              /* maximum of entries in a new ring */
 #define RING_GROWTH 4
-#define RING_MISSES_MAX 6 /* that are counted: then each brings 7 blocks more, if they are there */
+#define RING_MISSES_MAX 6 /* misses in a row that count: from then on each brings 7 further blocks, if there are any */
 /* What heaps without a thread may leave resident behind their first pages, 704 KiB in all: `thread_churn 3000` takes
  * 190 page faults instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
@@ -40,8 +40,8 @@ void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(siz
     return otherwise(bytes);
 }
 
-/* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces,
- * as `give_back` has little stack. */
+/* A child that is forked meanwhile finds the ring empty: blocks are lost there, but none is in two places. The blocks
+ * go in pieces, because `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring *ring = h->ring[index];
     unsigned left = ring->blocks - n;
@@ -92,8 +92,8 @@ void rings_empty_as_due(struct heap *h) {
 
 HAK_APART _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
 
-/* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its
- * caches. */
+/* Removes all rings, which are empty, and frees their memory for new ones. The caller is between caches_enter and
+ * caches_leave. */
 static void unmake_rings(struct heap *h) {
     for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
         rmw_add(&hak_ring_hits_ended[ring->index], ring_pops(ring));
@@ -103,14 +103,14 @@ static void unmake_rings(struct heap *h) {
     h->ring_top = offsetof(struct heap, first_rings);
 }
 
-/* There are no rings any more. The pages behind the heap's first one go back, unless the heap is one of those that are
- * taken first and has used few of them. */
+/* Removes all rings. The pages behind the heap's first one go back, unless the heap is among the first to be taken and
+ * has used few pages. */
 void rings_forget(struct heap *h) {
     size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, ledger[TINY_CLASSES]); /* the rest is empty */
     size_t kept = round_up(used, os_page_bytes());
     bool mine = caches_enter(h);
     if (mine)
-        spill_all(h); /* they may have been frozen a moment ago */
+        spill_all(h); /* the caches may have been frozen a moment ago */
     bool empty = load_relaxed(&h->outbox_slabs) == 0;
     bool stays = h->number < HEAPS_LEFT_WHOLE && h->ring_top <= LEFT_WHOLE_BYTES;
     bool purges = ((h->ring_top > kept && !stays) || option(OPT_SECURE)) && kept < HEAP_BYTES;
@@ -129,7 +129,7 @@ unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
     return (unsigned)max_size(ring->cap * tuned_ring(percent, ring->index) / 100, 1);
 }
 
-/* With as many threads as processors each has RING_BYTES: more threads cannot run at once, so they share what the
+/* With no more threads than processors, each has RING_BYTES. More threads cannot run at once, so they share what the
  * processors need. */
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES), total = option(OPT_RING_BYTES_TOTAL);
@@ -176,7 +176,7 @@ static struct ring *ring_largest(const struct heap *h, const struct ring *except
     return largest;
 }
 
-/* The ring's cap is to be at most `max`; what the ring holds beyond it goes back. */
+/* Lowers the ring's cap to `max`; what the ring holds beyond that goes back. */
 static void ring_lower(struct heap *h, struct ring *ring, unsigned max) {
     if (ring->cap <= max)
         return;
@@ -223,12 +223,12 @@ static struct ring *ring_make(struct heap *h, const struct ring *from, size_t ro
     while (*link != NULL && *link != from)
         link = &(*link)->next;
     ring->next = *link != NULL ? from->next : NULL;
-    atomic_signal_fence(memory_order_seq_cst); /* whole, where a handler may fork */
+    atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here finds the ring whole */
     *link = h->ring[ring->index] = ring;
     return ring;
 }
 
-/* The ring's cap is to be as many blocks, as far as the bytes last: then the largest ring gives way. */
+/* Sets the ring's cap to `cap` blocks. While the bytes of all rings do not suffice, the largest ring gives way. */
 static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, size_t max_kib) {
     size_t others_kib = h->ring_kib - ring_cap_kib(ring);
     while (others_kib + cap * ring->block_kib > max_kib) {
@@ -353,7 +353,7 @@ bool rings_made(const struct heap *h) {
     return newest != 0;
 }
 
-/* The thread may be making its rings anew meanwhile: their memory stays readable. */
+/* The thread may be making new rings meanwhile: the memory of the old ones stays readable. */
 uint32_t rings_use(const struct heap *h) {
     struct ring *rings[RING_CLASSES] = {NULL};
     if (rings_made(h)) /* else a page of the heap may stay untouched */
@@ -383,7 +383,7 @@ unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries) {
     if (n == 0)
         return 0;
     memcpy(entries, ring->entry + ring->blocks - n, n * sizeof *entries);
-    atomic_signal_fence(memory_order_seq_cst); /* the thread may fork: then each block is in one place or in none */
+    atomic_signal_fence(memory_order_seq_cst); /* in a child forked here each block is in one place or in none */
     ring->blocks = (uint16_t)(ring->blocks - n);
     return n;
 }

@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "superslab.h"
 
-#define SEARCH_MISSES_MAX 16 /* members whose runs may fit but do not, before a set of longer runs is searched */
+#define SEARCH_MISSES_MAX                                                                                              \
+    16 /* members whose runs might have fitted and did not, before a set of longer runs is tried */
 
 /* ---- the word ---- */
 
@@ -16,7 +17,7 @@ static uint32_t run_starts(uint32_t free, unsigned n) {
     return free;
 }
 
-/* Bits of the sets SET_EMPTY… that a SuperSlab of that arena belongs to, with this word. */
+/* The bits of the sets, from SET_EMPTY on, to which a SuperSlab of the arena belongs when its word is `w`. */
 static uint32_t sets_of(uint32_t arena, uint64_t w) {
     uint32_t active = word_active(w), resident = word_resident(w);
     if (unlikely(arena != 0))
@@ -63,12 +64,12 @@ static bool is_cached(size_t superslab) {
     return word_is_cached(load_seq(&superslab_at(superslab)->word)) && superslab_arena(superslab) == 0;
 }
 
-/* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of
- * the two adds the SuperSlab to the sets it belongs to then. */
+/* `arena` is read after the word was changed, and an arena that ends clears `arena` before it changes the word: so one
+ * of the two adds the SuperSlab to the sets it belongs to then. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
     uint32_t arena = superslab_arena(superslab);
-    /* The count of cached ones is that of the marks. Whoever changes the truth sets the mark and then reads the truth
-     * again, as with hints: the last one leaves the right mark. */
+    /* The number of cached SuperSlabs is the number of marks, is_counted. Whoever changes the word sets the mark and
+     * then reads the word again, as with hints: so the last one leaves the right mark. */
     bool counts = word_is_cached(before) != word_is_cached(after) && likely(arena == 0);
     while (counts) {
         bool is = is_cached(superslab);
@@ -153,8 +154,8 @@ size_t superslab_next_changed(size_t slot) {
 
 /* ---- taking a span ---- */
 
-/* Where in the SuperSlab the span should begin: EMPTY slots before LAZY ones, these before others, those of the same
- * class before others, the lowest first. 32 when it does not fit. */
+/* Where in the SuperSlab the span should begin: EMPTY slots come before LAZY ones and these before others, slots that
+ * had the same class before others, the lowest first. 32: the span does not fit. */
 static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct superslab_wish *wish) {
     uint32_t aligned = likely(wish->align == 1)         ? UINT32_MAX
                        : wish->align >= SUPERSLAB_SLOTS ? 1
@@ -171,7 +172,7 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
     return empty != 0 ? lowest_bit(empty) : SUPERSLAB_SLOTS;
 }
 
-/* The slots of the spans that are taken besides the first one. */
+/* Returns the slots of the spans that are taken besides the first one. */
 static uint32_t choose_further(uint64_t w, uint32_t first, struct superslab_wish *wish) {
     uint32_t empty = word_resident(w) & ~word_active(w), further = 0;
     uint32_t starts = (first & ~empty) == 0 ? run_starts(empty & ~first, wish->slots) : 0;
@@ -183,8 +184,8 @@ static uint32_t choose_further(uint64_t w, uint32_t first, struct superslab_wish
     return further;
 }
 
-/* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever
- * has changed the word meanwhile may have added it to the sets of the old one. */
+/* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node. Whoever has
+ * changed the word meanwhile may have added the SuperSlab to the sets of the old node. */
 static void begin_use(size_t superslab, uint64_t before, uint64_t after, unsigned node) {
     struct superslab *ss = superslab_at(superslab);
     if (unlikely(superslab_node(superslab) != node) && word_resident(before) == 0) {
@@ -216,7 +217,8 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
                 begin_use(superslab, w, taken, wish->node);
             if (likely(superslab_is_for(wish->client, superslab))) /* it cannot change while we have a slot of it */
                 return superslab * SUPERSLAB_SLOTS + start;
-            superslab_put_back(superslab, mask, wish->was_resident); /* found by an old hint: another's by now */
+            superslab_put_back(superslab, mask,
+                               wish->was_resident); /* an old hint led here: it is another arena's by now */
             return BITSET_NONE;
         }
         count(&wish->client->counters, COUNT_pool_retries);
@@ -434,8 +436,8 @@ void superslab_give_run(size_t first, size_t n, bool resident) {
         struct superslab *ss = superslab_at(first + i);
         store_relaxed(&ss->changed_ms, account_clock_ms());
         ss->in_run = false;
-        /* Ours alone until now; pairs with superslab_claim_run and superslab_take. A swap and no store, because the
-         * block may have been of an arena that ends meanwhile: see superslab_changed. */
+        /* The run was ours alone until now; pairs with superslab_claim_run and superslab_take. A swap and not a store,
+         * because the run may have belonged to an arena that ends meanwhile: see superslab_changed. */
         rmw_swap(&ss->word, after);
         superslab_changed(first + i, word_of(ALL_SLOTS, ALL_SLOTS), after);
     }
@@ -467,11 +469,11 @@ bool superslab_map_slots(unsigned slots, size_t *superslab) {
 
 /* ---- slabs on offer ---- */
 
-/* An arena's offer is no offer to the process: a search of the process's that follows an old hint must not get a slab
+/* An arena's offer is no offer to the process: a search for the process that follows an old hint must not get a slab
  * that may end with its arena. */
 void superslab_offer(size_t slot, unsigned class_id) {
     uint32_t arena = superslab_arena(slot / SUPERSLAB_SLOTS);
-    /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid_offer). */
+    /* A swap and not a store, so that we see what the maker of the overwritten offer wrote before (mid_offer). */
     rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], offer_tag(arena, class_id));
     if (unlikely(arena != 0))
         store_seq(&arena_numbered(arena)->offered[class_id], true); /* pairs with space_take_offer */
@@ -516,7 +518,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
             count(&c->counters, COUNT_offer_retries);
             slot = SUPERSLAB_SLOTS;
         }
-        if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
+        if (slot == SUPERSLAB_SLOTS) { /* the bytes are the truth about offers: remove the hint, then look again */
             bitset_remove(&hak_region.sets, set, at);
             slot = is_ours ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
             if (slot != SUPERSLAB_SLOTS || !is_near) /* to the set of its own node, which may be this one by now */
@@ -528,7 +530,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
     }
 }
 
-/* Finds an offer of the process. A SuperSlab in the set may be an arena's by now, and then has the arena's offers. */
+/* Finds an offer of the process. A SuperSlab in the set may be an arena's by now: then it has that arena's offers. */
 static size_t offer_from(unsigned class_id, unsigned node, size_t slot) {
     for (size_t at; (at = superslab_find(SET_OFFER + class_id, node, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
          slot = (at + 1) * SUPERSLAB_SLOTS)
@@ -578,8 +580,8 @@ size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned 
             is_near ? superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id) : BITSET_NONE;
         if (slot != BITSET_NONE)
             return slot;
-        /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the
-         * same, the owner of the slab still empties the inbox. */
+        /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost
+         * nevertheless, the owner of the slab still empties the inbox. */
         bitset_remove(&hak_region.sets, set, at);
         if (!is_near)
             add_to(SET_INBOX + class_id, at);

@@ -50,8 +50,7 @@ X(shrunk_slots,        16,    1, INT32_MAX, "slots", \
   "by which the heap of the only thread must have shrunk, and by a third, before the thread empties its rings", \
   "rounds of 600 blocks of 8,000 bytes, allocated and freed: 315 instructions a pair, 200 if rings are never emptied")
 
-/* The same with a value for each class; tiny classes have those of TINY, rings of mid and large blocks those of
- * RING. */
+/* Tunables with a value for each class; tiny classes have those of TINY, rings of mid and large blocks those of RING. */
 #define CLASS_TUNABLES(X) \
 X(reuse_frees,    TINY, 0,    0,  4096,  "frees", \
   "frees after which a full slab is used again, less than a quarter of the slab; 0: a sixteenth of the slab's " \
@@ -76,8 +75,8 @@ X(spill_percent,  RING, 50,   1,  100,   "percent", \
   "docs/experiments.md, rings")
 // clang-format on
 
-/* With POPULATE=1 a heap faults in each new slab of a class as a whole once it has this many: that is at most a
- * sixteenth more than was asked for. */
+/* With POPULATE=1 a heap faults in each new slab of a class as a whole once it has started this many: that makes at
+ * most a sixteenth more resident than was asked for. */
 enum { POPULATE_FROM_SLABS = 16 };
 
 enum tunable {
@@ -98,7 +97,7 @@ struct tunables {
 };
 extern HAK_HIDDEN struct tunables hak_tunables;
 
-/* What is known of each, first those without classes; `choices` is the unit. Constant. */
+/* The entry of each tunable, first those without classes; `choices` is the unit. Constant. */
 extern HAK_HIDDEN const struct option_entry tunable_table[TUNABLE_COUNT + CLASS_TUNABLE_COUNT];
 
 /* Classes that a tunable has values for. */
