@@ -50,7 +50,7 @@ X(shrunk_slots,        16,    1, INT32_MAX, "slots", \
   "by which the heap of the only thread must have shrunk, and by a third, before the thread empties its rings", \
   "rounds of 600 blocks of 8,000 bytes, allocated and freed: 315 instructions a pair, 200 if rings are never emptied")
 
-/* Tunables with a value for each class; tiny classes have those of TINY, rings of mid and large blocks those of RING. */
+/* Tunables with a value for each class: TINY for tiny classes, RING for rings of mid and large blocks. */
 #define CLASS_TUNABLES(X) \
 X(reuse_frees,    TINY, 0,    0,  4096,  "frees", \
   "frees after which a full slab is used again, less than a quarter of the slab; 0: a sixteenth of the slab's " \

@@ -1,7 +1,7 @@
-/* The parser and printer of the options table. What an option does is known here of two alone: SUPERSLAB=0
- * depends on libc, and GUARD_SAMPLE_BYTES=1 is taken for a switch.
+/* The parser and printer of the options table. Of two options alone this file knows what they do: SUPERSLAB=0
+ * depends on libc, and users take GUARD_SAMPLE_BYTES=1 for a switch.
  *
- * What cannot be read is answered with one line that says what can.
+ * A setting that cannot be read gets one line, which says what can.
  *
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
 /* SPDX-License-Identifier: MIT */
@@ -117,7 +117,7 @@ bool option_parse(const struct option_entry *e, const char *s, size_t length, ui
     return end == s + length && *value >= e->min && *value <= e->max;
 }
 
-/* The value of an option that is one word, no text. */
+/* The value of an option that is one word and not a text. */
 static bool parse_word(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
     if (e->kind == OPTION_CHOICE)
         return parse_choice(e->choices, s, length, value) || parse_switch(e, s, length, value);
@@ -158,7 +158,7 @@ static enum option find_option(const char *name, size_t length) {
 
 enum { OPTION_NAME_MAX = 32 }; /* letters of the longest name, and some */
 
-/* Letters to be put in or left out to make the one name the other, their case aside. */
+/* How many letters must be added or left out to turn one name into the other, regardless of case. */
 static size_t name_distance(const char *a, size_t a_length, const char *b) {
     size_t b_length = strlen(b);
     uint8_t row[OPTION_NAME_MAX + 1]; /* distances of the first letters of a to the first j of b */
@@ -234,7 +234,7 @@ static uint64_t from_environment, were_set;
 bool option_is_from_environment(enum option o) { return from_environment >> o & 1; }
 bool option_was_set(enum option o) { return were_set >> o & 1; }
 
-/* Whoever takes it for a switch gets all blocks guarded, as far as there is room, which is full at once. */
+/* Whoever takes the option for a switch has all blocks guarded, until there is no room for more, which is soon. */
 static bool is_hardly_meant(enum option o) { return o == OPT_GUARD_SAMPLE_BYTES && option(o) == 1; }
 
 /* A setting NAME=VALUE from the environment or from hak_options. True if it cannot be read, or is hardly meant: then,
@@ -322,7 +322,7 @@ static bool is_the_commands(const char *entry) {
 }
 
 /* The processes that this one starts inherit its environment, and a line for each of a build's thousand compilers helps
- * nobody: what a line was printed for begins like this from then on, which means the same. */
+ * nobody. So a variable for which a line was printed begins like this from then on, which means the same. */
 static const char told_as[] = {'h', 'A'};
 
 static void apply_environment(char **environment) {

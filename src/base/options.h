@@ -1,9 +1,9 @@
 /* The options: one table, from which the parser, the environment names, HAKMEM_HELP, JSON and the docs derive.
  *
- * At the start an option is read from, in this order: the environment (HAKMEM_NAME; not of privileged programs), the
- * policy file (arena/policy.h), the string `hak_options` compiled into the program, glibc's own MALLOC_ variable where
- * there is one, the preset (learn/presets.h), the default. Values are plain words that may be read at any time; those
- * marked LIVE may be changed while the program runs. */
+ * At the start the first of these that sets an option wins: the environment (HAKMEM_NAME; not of privileged programs),
+ * the policy file (arena/policy.h), the string `hak_options` compiled into the program, glibc's own MALLOC_ variable
+ * where there is one, the preset (learn/presets.h), the default. Values are plain words that may be read at any time;
+ * those marked LIVE may be changed while the program runs. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
@@ -24,7 +24,7 @@ enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
 #define OPTION_UNLIMITED ((uint64_t)INT64_MAX)
 
 // clang-format off
-/* X(name, kind, when, default, min, max, choices, help): by use, what is set most often first. */
+/* X(name, kind, when, default, min, max, choices, help): options that are set most often come first. */
 #define OPTIONS(X) \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
@@ -174,8 +174,8 @@ X(DEBUG,           TEXT,   START, 0, 0, 0, "", \
   "SuperSlab cache), drain (drains of the outbox and of rings), tables (that a table is full), retries (at exit, how " \
   "often a thread had to try again because another was faster)")
 
-/* X(option, implied, value): when the program starts and the option is set to anything but 0, it means the implied one,
- * too, which gets this value unless it was set itself. */
+/* X(option, implied, value): an option that is set at the start to anything but 0 sets the implied one, too, to this
+ * value, unless that was set itself. */
 #define OPTION_IMPLICATIONS(X) \
 X(STATS_FILE,         STATS,    STATS_TEXT) \
 X(REPORT_FILE,        ON_ERROR, ON_ERROR_REPORT) \
@@ -209,7 +209,8 @@ extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
 #define OPTIONS_LIVE (0 OPTIONS(OPTION_LIVE_BIT)) /* bit o: option o is LIVE */
 _Static_assert(OPTION_COUNT <= 64, "OPTIONS_LIVE has a bit for each option");
 
-/* Parsed values, by enum option. TEXT options keep their text beside. Any thread reads. Those of START options
+/* Parsed values, by enum option. The texts of TEXT options are in option_texts. Any thread reads. Those of START
+ * options
  * are written by options_init and read-only from the start's end on (region_freeze); LIVE ones are written by
  * option_set. */
 struct HAK_FROZEN start_options {
@@ -242,10 +243,10 @@ struct option_value {
     enum option option;
     uint64_t value;
 };
-/* A value for an option that is one number and may be set while the program runs. Returns 0, ENOENT, EPERM: another
- * option, EINVAL: another value. */
+/* Parses a value for an option that is one number and may be set while the program runs. Returns 0; ENOENT: there is no
+ * such option; EPERM: it is no such option; EINVAL: it has no such value. */
 int option_parse_live(const char *name, size_t name_length, const char *value, size_t length, struct option_value *v);
-/* Has the environment set the option, as far as options_init was called? */
+/* Has the environment set the option? False before options_init. */
 bool option_is_from_environment(enum option o);
 /* Has it been set at the start, by the environment or hak_options? */
 bool option_was_set(enum option o);

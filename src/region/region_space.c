@@ -1,4 +1,4 @@
-/* Handing out the region: SuperSlabs and heaps, and those of them that the system has refused memory. See region.h. */
+/* Hands out the region: SuperSlabs and heaps, also those for which the system has refused memory. See region.h. */
 /* SPDX-License-Identifier: MIT */
 #include "region.h"
 #include "base/options.h"
@@ -52,7 +52,7 @@ void region_undump_again(void *at, size_t bytes) {
 }
 
 /* ---- SuperSlabs without memory ----
- * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has
+ * In a window: SuperSlabs that could not be mapped when they were due. Everywhere: those that a refused call has
  * unmapped. */
 
 static _Atomic uint32_t *next_unmapped(uint32_t i) { return &superslab_at(i - 1)->next_unmapped; }
@@ -102,7 +102,7 @@ static size_t refused(size_t n, size_t first) {
     return BITSET_NONE;
 }
 
-/* The SuperSlab is to get memory from the lowest slot up. Returns its number + 1. */
+/* Prepares a SuperSlab that is to get memory from the lowest slot up. Returns its number + 1. */
 static uint32_t without_memory(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
@@ -111,8 +111,8 @@ static uint32_t without_memory(size_t superslab) {
     return (uint32_t)superslab + 1;
 }
 
-/* Gives back the addresses of those of the SuperSlabs that have reserved ones; what lies behind may be another
- * thread's. False: none has. */
+/* Gives back the addresses of the SuperSlabs whose addresses are reserved; what lies behind may be another thread's.
+ * False: there are none. */
 static bool unmap_kept(size_t first, size_t n) {
     size_t kept = load_seq(&hak_region_use.kept);
     if (hak_region.window || first >= kept)

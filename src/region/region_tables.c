@@ -1,4 +1,4 @@
-/* The tables of the region: what they have of memory, and what stays reserved when the program limits itself. See
+/* The tables of the region: which part of them has memory, and what stays reserved when the program limits itself. See
  * region.h. */
 /* SPDX-License-Identifier: MIT */
 #include "region.h"
@@ -42,7 +42,7 @@ static bool commit_sets(size_t from, size_t end, size_t distance) {
                            commit_table(upper_begin(end) + distance, upper_begin(from) + distance));
 }
 
-/* Gives the SuperSlabs from `have` to `to` tables; those before have theirs. */
+/* Gives tables to the SuperSlabs from `have` to `to`; those before have theirs. */
 static bool commit_tables(size_t have, size_t to) {
     size_t from = with_tables(have), end = with_tables(to);
     if (from >= end)
@@ -112,7 +112,7 @@ void region_has_further_table(char *begin, size_t bytes_each) {
 }
 
 /* One thread at a time changes what is kept; a fork's child does not wait for a thread of its parent. False: another
- * thread is at it and stays there: this one may be a signal's handler that has interrupted it. */
+ * thread has begun a cut and does not end it, perhaps because this one is a signal handler that has interrupted it. */
 static bool begin_cut(void) {
     uint32_t own = os_process(), holder = 0;
     for (unsigned waited = 0; !rmw_cas(&hak_region_use.cutting, &holder, own);) {

@@ -27,11 +27,11 @@
 enum { STEPS_PER_DOUBLING = 4, STEPS = 16 * STEPS_PER_DOUBLING, SUPERSLAB_PIECES = PACK_PIECES * SUPERSLAB_SLOTS };
 _Static_assert(PACKED_BYTES_MAX / PIECE_BYTES < 1 << STEPS / STEPS_PER_DOUBLING, "a step for each number of pieces");
 
-/* By the step of the wanted number of pieces: the slot from which on a search is worth it. Hints, relaxed: before
- * the pool grows a search begins at 0. */
+/* For each step of the wanted number of pieces: the slot from which a search is worth it. Hints, relaxed: before the
+ * pool grows, a search begins at 0. */
 static HAK_APART _Atomic size_t search_from[STEPS];
 
-/* The last step whose least number of pieces is at most n; that number. */
+/* The last step whose smallest number of pieces is at most n. */
 static unsigned step_of(size_t n) {
     unsigned order = highest_bit(n);
     return order * STEPS_PER_DOUBLING + (unsigned)((n * STEPS_PER_DOUBLING >> order) % STEPS_PER_DOUBLING);
@@ -65,7 +65,7 @@ bool packed_serves(const struct heap *h, size_t bytes, size_t alignment) {
 
 /* ---- finding ---- */
 
-/* The pieces of the slot that can be had. */
+/* The pieces of the slot that can be taken. */
 static uint64_t free_pieces(size_t slot) {
     uint64_t free = slot < load_acquire(&hak_region_use.packs) ? load_relaxed(&pack_of(slot)->free) : 0;
     return free != 0 || !superslab_may_take_slot(slot) ? free : ~(uint64_t)0;
@@ -161,7 +161,7 @@ static enum pool_answer claim(struct client *c, size_t first, size_t n) {
     return POOL_TOOK;
 }
 
-/* Claims the first run from `from` on. BITSET_NONE: there is none, or there may not be more (*refused). */
+/* Claims the first run from `from` on. BITSET_NONE: there is none, or a limit allows no more (*refused). */
 static size_t search(struct client *c, size_t from, size_t n, size_t align, bool *refused) {
     size_t end = pieces_end(), at = round_up(next_free(from, end), align);
     while (at < end && n <= end - at && !*refused) {
@@ -201,7 +201,7 @@ static _Atomic uint64_t *begins_of(size_t piece) { return &pack_of(piece / PACK_
 static _Atomic uint64_t *ends_of(size_t piece) { return &pack_of(piece / PACK_PIECES)->ends; }
 static uint64_t bit_of(size_t piece) { return (uint64_t)1 << piece % PACK_PIECES; }
 
-/* How many pieces the block has that begins at one. The block is the caller's, or the answer is a guess. */
+/* How many pieces the block has that begins at `first`. If the block is not the caller's, the answer is a guess. */
 static size_t pieces_of(size_t first) {
     size_t last = min_size(first + PACKED_BYTES_MAX / PIECE_BYTES, load_acquire(&hak_region_use.packs) * PACK_PIECES);
     for (size_t at = first; at < last; at = next_word(at)) {
@@ -221,7 +221,7 @@ static bool is_clean(size_t first, size_t n) {
     return clean;
 }
 
-/* They are free from now on, and hold what the program has left. */
+/* Frees pieces that hold what the program has left in them. */
 static void give_used(struct client *c, size_t first, size_t n) {
     for (size_t at = first; at < first + n; at = next_word(at))
         rmw_and(&pack_of(at / PACK_PIECES)->clean, ~bits_from(at, first + n));
@@ -246,7 +246,7 @@ static bool is_block(const void *p) {
     return region_offset(p) % PIECE_BYTES == 0 && load_relaxed(begins_of(piece_at(p))) & bit_of(piece_at(p));
 }
 
-/* The block that p is in, if any: the last one that begins before, unless it ends before, too. */
+/* Finds the block that p is in: the last one that begins before p, unless it ends before p, too. */
 static void packed_find(struct block *b, const void *p) {
     size_t at = piece_at(p), back = PACKED_BYTES_MAX / SLOT_BYTES + 1;
     uint64_t upto = low_bits((unsigned)(at % PACK_PIECES) + 1), begins = 0, ends = 0;
@@ -320,7 +320,7 @@ static uint64_t whole_pages(uint64_t free) {
     return pages;
 }
 
-/* Purges the free pages of one slot that may be resident. Meanwhile what is free there is ours. */
+/* Purges the free pages of one slot that may be resident. Takes its free pieces meanwhile. */
 static size_t trim_slot(struct client *c, size_t slot) {
     struct pack *pack = pack_of(slot);
     uint64_t ours = rmw_swap(&pack->free, 0), wanted = whole_pages(ours);

@@ -4,5 +4,5 @@
 
 #include "heap.h"
 
-/* Does such a block lose less here than with its own kind? */
+/* Does a block of that size and alignment lose less here than with its usual kind? */
 bool packed_serves(const struct heap *h, size_t bytes, size_t alignment);
