@@ -3,8 +3,8 @@
  *  1. An arena owns whole SuperSlabs. `arena` in the record of a SuperSlab is the arena's number, 0 is the process. A
  *     heap takes slots and blocks from the SuperSlabs of its own arena only, or of the process if it belongs to no
  *     arena.
- *  2. A handle is a number and a generation, not an address. So the handle of a destroyed arena is recognised, whatever
- *     arena has the number by then.
+ *  2. A handle is a number and a generation, not an address. So the handle of a destroyed arena is recognised, even if
+ *     another arena has the number by then.
  *  3. While an arena lives, its two lists, of SuperSlabs and of heaps, only grow.
  *
  * Records are never unmapped. Any thread calls anything; nothing waits. */
@@ -27,9 +27,9 @@ enum {
 
 struct arena {
     _Atomic uintptr_t handle;     /* 0: there is no arena of this number now. Released when the record is filled in */
-    uint64_t generation;          /* of the number; whoever has taken the record */
+    uint64_t generation;          /* of the number; whoever has taken the record changes it */
     uint32_t number;              /* constant */
-    _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
+    _Atomic uint32_t next_unused; /* number of the next record on the list of unused ones */
     /* Constant while the arena lives. Statistics may read the first three at any time; their read of a handle before
      * and after pairs with the releases of the name and limit_slots. */
     union {
@@ -42,20 +42,20 @@ struct arena {
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
     /* Any thread. The counts are exact after each change; the others are hints, relaxed. */
-    _Atomic size_t slots, peak_slots;        /* ACTIVE ones; most of them ever */
+    _Atomic size_t slots, peak_slots;        /* ACTIVE slots; their maximum so far */
     _Atomic size_t superslabs;               /* on the list */
-    _Atomic size_t refusals;                 /* of slots, because of the limit */
+    _Atomic size_t refusals;                 /* how often the limit refused slots */
     _Atomic uint32_t newest;                 /* SuperSlab + 1; follow next_in_arena */
     _Atomic uint32_t search_from;            /* SuperSlab + 1: where the last search found a slot; 0: the newest */
     _Atomic(struct heap *) heaps;            /* newest first; follow next_in_arena */
     _Atomic bool offered[CLASSES];           /* a slab of the class may be on offer */
-    _Atomic bool filled_inbox[TINY_CLASSES]; /* one of the class may have a well-filled inbox */
+    _Atomic bool filled_inbox[TINY_CLASSES]; /* a slab of the class may have a well-filled inbox */
 };
 
 enum { ARENAS_IN_CHUNK = 64, ARENA_CHUNKS = (ARENAS_MAX + 1) / ARENAS_IN_CHUNK };
 
-/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records
- * with a count of its changes in the upper half, so that a record that left and came back is noticed. */
+/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records.
+ * Its upper half counts changes, so that nobody overlooks that a record left and came back. */
 struct arena_table {
     _Atomic(struct arena *) chunk[ARENA_CHUNKS];
     _Atomic uint32_t made; /* the highest number handed out so far */

@@ -9,7 +9,7 @@
 
 /* ---- SuperSlabs that come to an arena ---- */
 
-/* Before anybody has a block there. */
+/* Called before anybody has a block there. */
 static void keep_from_dumps(size_t superslab) {
     static _Atomic bool said;
     if (!region_set_dumped(superslab, false) && !rmw_swap(&said, true))
@@ -62,7 +62,7 @@ static size_t take_in(size_t superslab, struct superslab_wish *wish) {
     return superslab_take(superslab, is_free, wish);
 }
 
-/* Looks at the SuperSlabs of the arena's list from `from` on, up to `to`, which is not looked at. */
+/* Searches the SuperSlabs of the arena's list from `from` up to, but not including, `to`. */
 static size_t search(struct arena *a, uint32_t from, uint32_t to, unsigned *left, struct superslab_wish *wish) {
     for (uint32_t at = from; at != 0 && at != to && *left != 0; at = arena_next(at), (*left)--) {
         size_t slot = take_in(at - 1, wish);
@@ -156,7 +156,8 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
                          : take_near(c, class_id, superslab_take_inbox_offer);
 }
 
-/* Asks for the node where the thread last took something; if it has moved since, it finds out when it next does. */
+/* Asks for the node where the thread last took something. A thread that has moved since finds out when it next takes
+ * something. */
 static bool may_have(const struct client *c, unsigned set) {
     return !bitset_is_empty(&hak_region.sets, set_of_node(set, c->node)) ||
            (c->takes_anywhere && !superslab_set_is_empty(set));

@@ -3,22 +3,23 @@
  *  1. The process's SuperSlabs are found through the sets of superslab.h. An arena's SuperSlabs are in one of these
  *     sets alone, SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of
  *     SuperSlabs instead; hints in the arena's record say when a walk is worth it.
- *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until
- *     the arena ends. A thread that finds it by an old hint takes the slot, the slab or the blocks first and then looks
- *     at `arena`: what is taken cannot change hands.
+ *  2. A SuperSlab that joins an arena is wholly free and claimed, so that nobody else takes slots of it. It stays there
+ *     until the arena ends. A thread that finds it by an old hint takes the slot, the slab or the blocks first and then
+ *     looks at `arena`: what is taken cannot change hands.
  *
- * Any thread calls anything; nothing waits. A client is one thread's. */
+ * Any thread calls anything, with its own client; nothing waits. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
 #include "superslab.h"
 #include "space/arena_record.h"
 
-/* A span in the SuperSlabs of the client's arena, which gets a further one if none has room. BITSET_NONE: no memory. */
+/* Takes a span in the SuperSlabs of the client's arena, which gets a further SuperSlab if none has room. BITSET_NONE:
+ * no memory. */
 size_t arena_take_span(struct superslab_wish *wish);
-/* A wholly free run of the arena's SuperSlabs, claimed, as superslab_claim_free_run. BITSET_NONE: there is none. */
+/* As superslab_claim_free_run, among the arena's SuperSlabs. BITSET_NONE: there is none. */
 size_t arena_claim_run(struct client *c, unsigned from, size_t n, size_t align);
-/* The SuperSlabs, all of whose slots are ACTIVE, are the arena's from now on. */
+/* Gives the arena SuperSlabs all of whose slots are ACTIVE. */
 void arena_join(uint32_t number, size_t first, size_t n);
 /* The next SuperSlab of a list, as number + 1; 0: that was the last one. */
 HAK_INLINE uint32_t arena_next(uint32_t superslab) { return load_relaxed(&superslab_at(superslab - 1)->next_in_arena); }
@@ -32,7 +33,7 @@ HAK_INLINE void space_count_take(struct client *c, size_t slot, unsigned here) {
  * node (on any, if the client takes anywhere). */
 size_t space_take_offer(struct client *c, unsigned class_id);
 size_t space_take_inbox_offer(struct client *c, unsigned class_id);
-/* Whether these may find something. */
+/* Whether space_take_offer may find something. */
 bool space_may_offer_choosily(const struct client *c, unsigned class_id);
 bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id);
 HAK_INLINE bool space_may_offer(const struct client *c, unsigned class_id) {
