@@ -46,13 +46,13 @@ uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
 
 /* ---- ending ---- */
 
-/* What it adds to the sets is all that the SuperSlab belongs to: it was in none of the process's. */
+/* Adds the SuperSlab to all sets that it belongs to: until now it was in none of the process's. */
 static void enter_sets(struct heap *h, size_t superslab, uint64_t word) {
     count_add(&h->client.counters, COUNT_cache_pushed, word_is_cached(word));
     superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
 }
 
-/* The slab stays, and is the process's, unless the thread that is at it has just made the slot free. */
+/* Leaves the slab to the process, unless the thread that is at it has just made the slot free. */
 static void leave_slab(struct slab *s, unsigned slots) {
     for (unsigned i = 0; i < slots; i++) {
         uint8_t kind = slab_kind(s + i);
@@ -89,8 +89,8 @@ static uint32_t drop_slabs(struct heap *h, size_t superslab) {
     return mask;
 }
 
-/* What was kept out of core dumps is gone before they have the memory again. A locked page keeps its contents, so that
- * is cleared. */
+/* Contents that were kept out of core dumps are gone before the memory is in dumps again. A locked page keeps its
+ * contents, so the page is cleared. */
 static void forget_undumped(size_t superslab) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     if (likely(!load_relaxed(&superslab_at(superslab)->undumped)))
@@ -100,7 +100,7 @@ static void forget_undumped(size_t superslab) {
     region_set_dumped(superslab, true);
 }
 
-/* The SuperSlab becomes the process's, all its slabs dropped. Returns the slots that were ACTIVE. */
+/* Drops all slabs of the SuperSlab and hands it over to the process. Returns the slots that were ACTIVE. */
 static unsigned drop_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint32_t mask = drop_slabs(h, superslab);
@@ -118,8 +118,8 @@ static unsigned drop_superslab(struct heap *h, size_t superslab) {
     return count_bits(mask);
 }
 
-/* The SuperSlab becomes the process's, with what is in use. In secure mode another thread may be giving it a block from
- * the quarantine meanwhile. */
+/* Hands the SuperSlab over to the process, with what is in use. In secure mode another thread may be freeing a block
+ * there from the quarantine meanwhile. */
 static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);

@@ -29,7 +29,7 @@ static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *
     return p;
 }
 
-/* What the callback allocates is not in the default arena, or else the limit would call it again. */
+/* The thread has no default arena while the callback runs, or else the limit would call it again. */
 static bool callback_frees(const struct arena *a, size_t bytes) {
     struct hak_arena *arena = (struct hak_arena *)load_relaxed(&a->handle); /* NOLINT: a handle is no address */
     if (a->over_limit == NULL)

@@ -29,9 +29,9 @@ static bool holds_nothing(struct heap *of) {
     return nothing;
 }
 
-/* A heap that holds nothing. One that rested has slabs of the process, and a thread that ended while the purger was at
- * its caches has left there what it could not reach: blocks that the arena must not hand out. While the purger is still
- * there, or in a child of fork a lost one seems to be, another heap is taken. */
+/* Takes a heap that holds nothing. A heap that rested has slabs of the process. A thread that ended while the purger
+ * was at its caches has left blocks in them, which the arena must not hand out. If the purger is still there, or seems
+ * to be in a child of fork, another heap is taken. */
 static struct heap *take_empty(void) {
     struct heap *of, *passed = NULL, *next;
     while ((of = heap_take_for_arena()) != NULL) {
@@ -109,7 +109,7 @@ static struct heap *noted_for(struct heap *h, uint32_t number) {
 HAK_NOINLINE static void free_unnoted(struct heap *h, struct slab *s, void *p, uint32_t number) {
     struct arena *a = arena_numbered(number);
     struct heap *of = h->has_arenas ? note(h, load_relaxed(&a->handle), held(h, a)) : NULL;
-    if (of == NULL && kind_of(s)->is_secure) /* what is freed has to wait in a quarantine */
+    if (of == NULL && kind_of(s)->is_secure) /* freed blocks have to wait in a quarantine */
         of = arena_heap(h, a);
     if (of != NULL)
         kind_of(s)->free(of, s, p);

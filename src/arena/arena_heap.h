@@ -1,7 +1,7 @@
 /* A heap for each thread and arena.
  *
  *  1. A thread takes a heap of an arena at its first allocation there: one that no thread holds, or a new one. `holder`
- *     says which thread has it, by that thread's own heap. So a heap serves one thread at a time, as the process's
+ *     names the thread that has it, by that thread's own heap. So a heap serves one thread at a time, as the process's
  *     heaps do.
  *  2. A thread that ends empties its heaps of lanes and leaves those of other arenas as they are. The next thread that
  *     comes to the arena takes them over, with the blocks in their lists and rings. So the end of a thread never
@@ -11,7 +11,7 @@
  *  4. Any thread may free a block of an arena. A thread that holds a heap there frees with it. Any other puts the block
  *     back into its slab at once: nothing of an arena is ever in a ring or an outbox of another heap.
  *
- * All is for the calling thread, with its own heap `h`. */
+ * The calling thread calls all this with its own heap `h`. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
