@@ -111,7 +111,7 @@ bool huge_pages_consider(size_t first, size_t n, enum contents contents) {
     return true;
 }
 
-/* Does the program purge and want back so much that what was in use will be so again? */
+/* Does the program purge so much and want it back that what was in use will probably be in use again? */
 static bool comes_back(const struct superslab *ss) {
     if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= option(OPT_DECAY_MS)) {
         store_relaxed(&huge_pages.back_superslabs, 0);

@@ -49,8 +49,8 @@ static uint32_t bits_of(unsigned start, unsigned slots) {
     return bits;
 }
 
-/* Every set of free slots, every length from 1 to 32 and every place: run_starts has the place if, and only if, so
- * many slots are free from there on; span_mask has just these slots. */
+/* Every set of free slots, every length from 1 to 32 and every place: run_starts has the place if, and only if, as many
+ * slots as the length says are free from there on; span_mask has just these slots. */
 void prove_runs(void) {
     /* --unwind 7 --unwindset bits_of.0:33 */
     uint32_t free = nondet_u32();
