@@ -166,7 +166,7 @@ struct in_use {
     size_t slot[IN_USE_MAX];
 };
 
-static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_use) {
+static uintptr_t search_offers(struct heap *h, unsigned c, struct in_use *in_use) {
     for (size_t slot; in_use->slots < IN_USE_MAX && (slot = space_take_offer(&h->client, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         if (!take_unowned(h, s)) {
@@ -194,7 +194,7 @@ static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_us
 
 static uintptr_t use_offer(struct heap *h, unsigned c) {
     struct in_use in_use = {0};
-    uintptr_t block = use_offers_but(h, c, &in_use);
+    uintptr_t block = search_offers(h, c, &in_use);
     count_add(&h->client.counters, COUNT_offers_in_use, in_use.slots);
     /* A child of fork may lack the threads that were freeing there. Such slabs stay in use for good, and IN_USE_MAX of
      * them would hide all other offers. Other slabs are on offer again when their loan ends. */
