@@ -225,8 +225,8 @@ uint64_t os_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 #define READ_THREAD_POINTER "mv %0, tp"
 #endif
 
-/* What libc has agreed on with the kernel for each thread (linux/rseq.h, glibc 2.35). When the kernel returns to a thread
- * that was switched out, it clears `sequence`, unless the thread is in the code that this names. */
+/* What libc has agreed on with the kernel for each thread (linux/rseq.h, glibc 2.35). When the kernel returns to a
+ * thread that was switched out, it clears `sequence`, unless the thread is in the code that this names. */
 struct rseq {
     uint32_t cpu_start;
     int32_t cpu; /* negative: libc could not agree */
