@@ -67,7 +67,7 @@ enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t bl
     if (search_only_freer() != FREER_UNKNOWN || slab_tier(s) != KIND_TINY)
         return search_only_freer();
     const struct heap *by = outbox_with(s, block);
-    if (by == h && h->inherits)
+    if (by != NULL && by == h && h->inherits)
         return FREER_UNKNOWN;
     if (by == NULL && load_relaxed(&s->tiny.own_frees)) {
         const struct heap *owner = slab_holder(s);
