@@ -129,6 +129,10 @@ static void *map_unnamed(enum os_map_kind kind, void *address, size_t bytes) {
     errno = saved;
     if (got == MAP_FAILED)
         return occupied ? OS_OCCUPIED : NULL;
+    if (address != NULL && got != address) { /* a kernel before 4.17 takes the address as a hint */
+        os_unmap(got, bytes);
+        return OS_OCCUPIED;
+    }
     return got;
 }
 
