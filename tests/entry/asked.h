@@ -93,6 +93,8 @@ constexpr Asked kSymbols[] = {
     {"environ", When::kRequest, "likewise"},
     {"__libc_stack_end", When::kRequest, "likewise"},
     {"hak_options", When::kRequest, "likewise; the program's"},
+    {"__rseq_offset", When::kAnyTime, "a variable: where the thread's restartable sequence is"},
+    {"__rseq_size", When::kAnyTime, "a variable"},
 
     {"dl_iterate_phdr", When::kStart,
      "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
