@@ -134,6 +134,8 @@ size_t inside_heaps_at_rest(void) {
         n += heap_rests(h);
     return n;
 }
+void *inside_heap_of(const void *block) { return load_relaxed(&slab_at_offset(region_offset(block))->owner); }
+int inside_heap_is_of_arena(void) { return heap_is_of_arena(hak_heap); }
 int inside_has_purger(void) { return presence_has_purger(); }
 int inside_threads(void) {
     presence_lost_threads();

@@ -94,6 +94,8 @@ int inside_option_write(const char *name, const char *value);
 
 /* heap.h, presence.h */
 size_t inside_heaps_at_rest(void);
+void *inside_heap_of(const void *block); /* a tiny one's */
+int inside_heap_is_of_arena(void);       /* the calling thread's */
 int inside_has_purger(void);
 int inside_threads(void);     /* that calls of pthread_create made in this process, as far as it knows */
 void inside_await_tick(void); /* until the purger has seen that the heap was settled just now */

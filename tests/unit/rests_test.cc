@@ -232,6 +232,30 @@ TEST_F(Rests, AnArenaGetsNothingOfThem) {
     }
 }
 
+/* The purger was at a heap's caches when its thread ended, so an arena cannot take the heap. It is a thread's again, or
+ * the purger would never empty its caches. */
+TEST_F(Rests, WhatAnArenaCouldNotTakeIsAThreadsAgain) {
+    bool met = false;
+    for (int i = 0; i < 100 && !met; i++) { /* the purger may be there, and thaw them */
+        void *heap = nullptr;
+        std::thread([&] {
+            hak_free(memset(hak_malloc(5000), 1, 5000));
+            heap = inside_heap();
+            inside_caches_freeze(heap, 1);
+        }).join();
+        hak_arena *arena = hak_arena_new(nullptr);
+        bool passed = inside_heap_of(hak_arena_malloc(arena, 100)) != heap;
+        inside_caches_freeze(heap, 0);
+        std::thread([&] {
+            hak_free(hak_malloc(100));
+            met = passed && inside_heap() == heap;
+            EXPECT_FALSE(met && inside_heap_is_of_arena());
+        }).join();
+        hak_arena_destroy(arena);
+    }
+    EXPECT_TRUE(met) << "no thread got the heap";
+}
+
 TEST_F(Rests, AboveTheBoundTheyAreEmptied) {
     auto kept = rest();
     free_all(kept);
