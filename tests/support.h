@@ -328,6 +328,16 @@ inline Outcome run_self(const std::vector<std::string> &args, const std::vector<
     return run_program("/proc/self/exe", args, env, prepare, prepare_with);
 }
 
+/* In main, before the tests: runs the case that `--case NAME` asks for. false: the program was not started for one. */
+template <typename Cases> bool run_case(int argc, char **argv, const Cases &cases) {
+    for (const auto &a : cases)
+        if (argc == 3 && strcmp(argv[1], "--case") == 0 && strcmp(argv[2], a.name) == 0) {
+            a.run();
+            return true;
+        }
+    return false;
+}
+
 inline std::vector<std::string> lines_of(const std::string &text) {
     std::vector<std::string> lines;
     for (size_t at = 0; at < text.size();) {

@@ -547,11 +547,8 @@ TEST(Topology, IsWhatTheKernelsFilesSay) {
 } // namespace
 
 int main(int argc, char **argv) {
-    for (const Case &a : kCases)
-        if (argc == 3 && strcmp(argv[1], "--case") == 0 && strcmp(argv[2], a.name) == 0) {
-            a.run();
-            return 0;
-        }
+    if (run_case(argc, argv, kCases))
+        return 0;
     if (argc == 2 && strcmp(argv[1], "--nodes") == 0) {
         hak_free(hak_malloc(1));
         printf("%u\n", inside_nodes());

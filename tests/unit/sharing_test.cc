@@ -186,11 +186,8 @@ INSTANTIATE_TEST_SUITE_P(All, Sharing, testing::ValuesIn(kCases),
 } // namespace
 
 int main(int argc, char **argv) {
-    for (const Case &a : kCases)
-        if (argc == 3 && strcmp(argv[1], "--case") == 0 && strcmp(argv[2], a.name) == 0) {
-            a.run();
-            return 0;
-        }
+    if (run_case(argc, argv, kCases))
+        return 0;
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
