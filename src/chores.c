@@ -154,5 +154,6 @@ size_t chores_give_back(struct heap *h) {
     for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
         pages += trim_slabs_of(of);
     size_t slots = purge_empty(&h->client, 0, false) + purge_lazy(&h->client, SIZE_MAX, 0);
+    purge_huge_rounding(&h->client);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }

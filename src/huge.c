@@ -101,7 +101,7 @@ static bool without_huge_page(size_t superslab) {
     if (load_relaxed(&superslab_at(superslab)->huge) != HUGE_WHOLE || option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
     store_relaxed(&superslab_at(superslab)->huge, HUGE_NONE);
-    return region_renew(superslab * SUPERSLAB_SLOTS, SUPERSLAB_BYTES, false);
+    return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, false);
 }
 
 static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -133,8 +133,10 @@ static void forget_kept(size_t superslab, size_t n) {
  * unmapped. */
 static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
-    for (size_t i = superslab; i < superslab + n; i++)
+    for (size_t i = superslab; i < superslab + n; i++) {
         store_relaxed(&superslab_at(i)->huge, HUGE_NONE);
+        store_relaxed(&superslab_at(i)->apart, false);
+    }
     forget_kept(superslab, n);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p;
 }
@@ -264,6 +266,7 @@ static void take_mapping(size_t from, size_t to, size_t n) {
     for (size_t i = 0; i < n; i++) {
         bool advised = load_relaxed(&superslab_at(from + i)->huge) != HUGE_NONE;
         store_relaxed(&superslab_at(to + i)->huge, advised ? HUGE_WHOLE : HUGE_NONE);
+        store_relaxed(&superslab_at(to + i)->apart, load_relaxed(&superslab_at(from + i)->apart));
         store_relaxed(&superslab_at(to + i)->node, load_relaxed(&superslab_at(from + i)->node));
     }
     store_relaxed(&superslab_at(to)->moved, MOVED_RUN);

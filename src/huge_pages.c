@@ -104,7 +104,7 @@ bool huge_pages_consider(size_t first, size_t n, enum contents contents) {
     }
     for (size_t i = 0; pay && i < n; i++)
         store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
-    if (pay && !region_renew(first * SUPERSLAB_SLOTS, n * SUPERSLAB_BYTES, true))
+    if (pay && !region_renew(slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES, true))
         return false;
     if (timed)
         (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);

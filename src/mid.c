@@ -191,6 +191,7 @@ static bool may_have_resident(const struct slab *s, bool gone) {
 /* What was done with the blocks of a slab that are ours. */
 struct mid_purge {
     uint64_t within; /* purged runs of blocks: those of whole pages */
+    uint64_t lost;   /* blocks that nobody may have again: see purge_keep_apart */
     size_t pages;
     bool lazy;
 };
@@ -207,6 +208,8 @@ static void purge_runs(struct mid_purge *purge, const struct slab *s, uint64_t o
             continue;
         if (!purge_pages((void *)begin, end - begin, purge->lazy)) /* NOLINT: slabs are addresses */
             return;
+        if (!purge->lazy && !purge_keep_apart((void *)begin, end - begin)) /* NOLINT: slabs are addresses */
+            purge->lost |= run;
         purge->pages += (end - begin) / page;
         purge->within |= run;
     }
@@ -237,7 +240,7 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
         store_relaxed(state, now);
     }
     account_count_inside((ptrdiff_t)(purged_bytes(s, ours) - purged_before));
-    mid_return_blocks(h, s, ours);
+    mid_return_blocks(h, s, ours & ~purge.lost);
     return purge.pages;
 }
 

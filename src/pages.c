@@ -25,7 +25,7 @@ static size_t look_at(struct heap *h, size_t slot, enum trim how) {
     size_t (*trim_slab)(struct heap * h, struct slab * s, enum trim how) = kind_of(s)->trim_slab;
     size_t pages = trim_slab != NULL ? trim_slab(h, s, how) : 0; /* NULL: it has ended */
     if (pages != 0)
-        purge_shrank_inside(&h->client, slot, pages);
+        purge_shrank_inside(&h->client, pages);
     return pages;
 }
 
@@ -149,7 +149,8 @@ bool pages_trim_pays(const struct slab *s, enum trim how) {
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
     unsigned listed = slab_listed(s) + inbox_waiting(s);
     bool lazy = s->tiny.page_flags & PAGES_LAZY && slab_purged(s) != 0 && (how == TRIM_ALL || !retain_is_lazy());
-    return page < SLOT_BYTES && (lazy || listed * bytes + count_bits(tail_pages(s, bytes)) * page >= page);
+    return page < SLOT_BYTES && !(s->tiny.page_flags & PAGES_LOST) &&
+           (lazy || listed * bytes + count_bits(tail_pages(s, bytes)) * page >= page);
 }
 
 /* Before `pages` are purged: the blocks that touch them leave the slab's list. */
@@ -240,6 +241,17 @@ static size_t purge_runs(const struct slab *s, uint32_t pages, bool lazy) {
     return purged;
 }
 
+/* Keeps the first of the pages, just purged, apart. If they are lost, all purged blocks count as out for good. */
+static void keep_apart(struct slab *s, uint32_t pages) {
+    size_t page = os_page_bytes();
+    unsigned start = lowest_bit(pages), n = lowest_bit(~(uint64_t)(pages >> start));
+    if (likely(purge_keep_apart(slab_address(s) + start * page, n * page)))
+        return;
+    s->tiny.page_flags |= PAGES_LOST;
+    s->tiny.floor = (uint16_t)(s->tiny.floor + s->tiny.purged_blocks);
+    s->tiny.purged_blocks = 0;
+}
+
 /* Not inlined: its map is large, and its callers go on to the pool. `rest`: pages of no block in the list. */
 HAK_NOINLINE static size_t trim(struct slab *s, uint32_t rest, bool lazy) {
     struct slab_map map;
@@ -256,7 +268,10 @@ HAK_NOINLINE static size_t trim(struct slab *s, uint32_t rest, bool lazy) {
         unlist_pages(s, &map, pages, bytes);
     s->tiny.page_flags = lazy ? PAGES_LAZY : 0;
     /* refused: the blocks are linked again when they are wanted, all the same */
-    return purge_runs(s, pages | rest, lazy);
+    size_t purged = purge_runs(s, pages | rest, lazy);
+    if (purged != 0 && pages != 0 && !lazy)
+        keep_apart(s, pages);
+    return purged;
 }
 
 size_t pages_trim(struct slab *s, enum trim how) {

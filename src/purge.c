@@ -11,7 +11,7 @@
 /* SuperSlabs that age spares: 2 MiB each. Bursts of 10 MB under PURGE=never, further apart than SS_CACHE_AGE_MS, take
  * 558, 452 and 299 page faults with 0, 1 and 2 of them. */
 #define CACHE_RESERVE 1
-#define MAPPED_ALONE_MAX 4096 /* mappings, of some 65,000 */
+#define MAPPED_APART_MAX 4096 /* mappings, of some 65,000 */
 
 struct purge hak_purge;
 
@@ -25,10 +25,9 @@ bool purge_lazy_was_refused(uint32_t now) {
     return os_age_ms(now, load_relaxed(&hak_purge.lazy_refused_ms)) < REFUSED_MS;
 }
 
-void purge_shrank_inside(struct client *c, size_t slot, size_t pages) {
+void purge_shrank_inside(struct client *c, size_t pages) {
     count_add(&c->counters, COUNT_trimmed_pages, pages);
     note_round(PURGED_PAGES, os_now_ms());
-    purge_split_huge_page(slot / SUPERSLAB_SLOTS);
 }
 
 /* ---- one SuperSlab ---- */
@@ -47,23 +46,26 @@ struct claim {
     bool whole;     /* the SuperSlab was wholly free: all slots are claimed */
 };
 
-static bool has_split(size_t superslab) {
+void purge_split_huge_page(size_t superslab) {
     uint8_t whole = HUGE_WHOLE;
-    return load_relaxed(&superslab_at(superslab)->huge) == HUGE_WHOLE &&
-           rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT);
+    if (load_relaxed(&superslab_at(superslab)->huge) == HUGE_WHOLE)
+        rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT);
 }
-void purge_split_huge_page(size_t superslab) { has_split(superslab); }
 
-/* The kernel's own collector makes a huge page of any 2 MiB of one mapping that have one page resident, which undoes
- * the purge of a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have
- * some 65,000. Returns those that have lost their memory, as the system refused the mapping half-way: they stay ours
- * for good. */
-static uint32_t split_at(size_t superslab, uint32_t slots) {
+bool purge_keep_apart(void *at, size_t bytes) {
+    struct superslab *ss = superslab_at(region_offset(at) / SUPERSLAB_BYTES);
+    if (load_relaxed(&ss->huge) == HUGE_NONE || load_relaxed(&ss->apart) ||
+        load_relaxed(&hak_purge.mapped_apart) >= MAPPED_APART_MAX || rmw_swap(&ss->apart, true))
+        return true;
+    rmw_add(&hak_purge.mapped_apart, 1);
+    return region_renew(at, bytes, false);
+}
+
+/* The first of the free slots, which are ours, are kept apart. Returns those that have lost their memory: they stay
+ * ours for good. */
+static uint32_t keep_slots_apart(size_t superslab, uint32_t slots) {
     unsigned start = lowest_bit(slots), n = lowest_bit(~((uint64_t)slots >> start));
-    if (!has_split(superslab) || load_relaxed(&hak_purge.mapped_alone) >= MAPPED_ALONE_MAX)
-        return 0;
-    rmw_add(&hak_purge.mapped_alone, 1);
-    if (likely(region_renew(superslab * SUPERSLAB_SLOTS + start, n * SLOT_BYTES, false)))
+    if (likely(purge_keep_apart(slot_address(superslab * SUPERSLAB_SLOTS + start), n * SLOT_BYTES)))
         return 0;
     uint32_t lost = (uint32_t)(low_bits(n) << start);
     rmw_and(&superslab_at(superslab)->word, ~word_of(0, lost));
@@ -74,15 +76,16 @@ static uint32_t split_at(size_t superslab, uint32_t slots) {
 /* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may
  * have lost its memory. */
 static bool renew_whole(size_t superslab) {
-    _Atomic uint8_t *huge = &superslab_at(superslab)->huge;
-    uint8_t was = load_relaxed(huge);
-    bool wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back),
-         pays = wants && page_cost_pays(was != HUGE_NONE);
-    if (!wants || pays == (was == HUGE_WHOLE) || option(OPT_SECURE) || (!pays && was == HUGE_SPLIT))
+    struct superslab *ss = superslab_at(superslab);
+    uint8_t was = load_relaxed(&ss->huge);
+    bool apart = load_relaxed(&ss->apart), wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back),
+         pays = wants && page_cost_pays(was != HUGE_NONE), fits = was == HUGE_WHOLE && !apart;
+    if (!wants || pays == fits || option(OPT_SECURE))
         return true;
-    rmw_add(&hak_purge.mapped_alone, was == HUGE_SPLIT ? -1 : 0);
-    store_relaxed(huge, pays ? HUGE_WHOLE : HUGE_NONE);
-    return region_renew(superslab * SUPERSLAB_SLOTS, SUPERSLAB_BYTES, pays);
+    rmw_add(&hak_purge.mapped_apart, apart ? -1 : 0);
+    store_relaxed(&ss->apart, false);
+    store_relaxed(&ss->huge, pays ? HUGE_WHOLE : HUGE_NONE);
+    return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, pays);
 }
 
 /* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even
@@ -103,7 +106,8 @@ static struct claim claim_free(size_t superslab, bool unused) {
     superslab_changed(superslab, w, w | claim.slots);
     account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
     if (huge && !claim.whole) {
-        uint32_t lost = split_at(superslab, claim.slots);
+        purge_split_huge_page(superslab);
+        uint32_t lost = keep_slots_apart(superslab, claim.slots);
         claim.slots &= ~lost;
         claim.empty &= ~lost;
     }

@@ -29,7 +29,7 @@ struct purge {
     _Atomic uint32_t regrown_slots;               /* so much of what was given back inside slabs is used again */
     _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
     _Atomic uint32_t lost_slots;  /* whose memory the system has taken while it refused to map it anew */
-    _Atomic int32_t mapped_alone; /* roughly how many SuperSlabs have other mappings than their neighbours */
+    _Atomic int32_t mapped_apart; /* roughly how many SuperSlabs have a part with a mapping of its own */
     _Atomic bool comes_back;      /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
 };
 extern HAK_HIDDEN struct purge hak_purge;
@@ -51,8 +51,13 @@ bool purge_lazy_was_refused(uint32_t now_ms);
 
 /* Purges pages inside a slab; the system may take them later if `lazy`. False: it refused. */
 bool purge_pages(void *address, size_t bytes, bool lazy);
-/* Call it after purging pages inside the hardly used slab at `slot`. */
-void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
+/* Call it after purging pages inside a hardly used slab. */
+void purge_shrank_inside(struct client *c, size_t pages);
+/* Call it after purging whole pages in part of a SuperSlab; nobody touches them meanwhile. The kernel's own collector
+ * (khugepaged) makes a huge page of any 2 MiB of one mapping that wants huge pages and has one page resident, which
+ * undoes the purge. So the first pages that are purged in a SuperSlab get a mapping of their own. False: the system
+ * refused half-way, and some of the pages are unmapped now: nobody may ever touch them. */
+bool purge_keep_apart(void *at, size_t bytes);
 /* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
 /* Purges slots that nobody uses but a huge page keeps resident. */

@@ -118,6 +118,7 @@ static void purge_as_asked(struct heap *h) {
     retain_settle(&h->client);
     purge_empty(&h->client, 0, false);
     purge_lazy(&h->client, SIZE_MAX, 0);
+    purge_huge_rounding(&h->client);
     h->purge_seen = wanted;
 }
 

@@ -48,6 +48,7 @@ enum slab_place {
 enum page_flag {
     PAGES_TAIL = 1, /* what is not carved yet */
     PAGES_LAZY = 2, /* purged pages that the system may not have taken yet */
+    PAGES_LOST = 4, /* some of the purged pages are unmapped: see purge_keep_apart */
 };
 
 /* ---- the part of a slab's record that depends on the kind ----
@@ -217,6 +218,7 @@ struct superslab {
     /* while it has memory in part: its slots that have, from the lowest, which whoever took the chain writes; and the
      * next such SuperSlab, + 1, 0: none */
     _Atomic uint8_t mapped_slots;
+    _Atomic bool apart; /* a part has a mapping of its own: see purge_keep_apart */
     _Atomic uint32_t next_part;
     _Atomic uint32_t lazy;    /* slots that are LAZY: see superslab.h */
     _Atomic uint32_t lazy_ms; /* when a slot last became LAZY; a hint */
@@ -319,9 +321,10 @@ HAK_INLINE bool region_is_scarce(void) {
 }
 /* Gives memory to the packs of the slots below this one. Further calls cost nothing. */
 bool region_commit_packs(size_t slots);
-/* Replaces memory that nobody else uses by fresh memory, with huge pages (if the system has some) or without. False: it
- * failed. Then whole SuperSlabs have been unmapped; of less than that a part may be unmapped. */
-bool region_renew(size_t slot, size_t bytes, bool huge);
+/* Replaces memory that nobody else uses by fresh memory, with huge pages (if the system has some) or without: whole
+ * pages of one SuperSlab, or whole SuperSlabs. False: it failed. Then whole SuperSlabs have been unmapped; of less than
+ * that a part may be unmapped. */
+bool region_renew(void *at, size_t bytes, bool huge);
 
 /* Sets whether core dumps have the SuperSlab. Called by whoever gives it to an arena or takes it away. False: the
  * system refused. */

@@ -36,6 +36,11 @@ HAK_INLINE uint32_t slab_purged(const struct slab *s) {
     return load_relaxed(&s->tiny.purged_pages);
 } /* pages, a bit each */
 
+/* Purged pages whose blocks may be in use again. */
+HAK_INLINE uint32_t slab_reusable(const struct slab *s) {
+    return unlikely(s->tiny.page_flags & PAGES_LOST) ? 0 : slab_purged(s);
+}
+
 /* Blocks that are out. Those in the heap's list count as out, so all carved blocks of a current slab do. */
 HAK_INLINE unsigned slab_out(const struct slab *s) {
     return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->tiny.purged_blocks : s->tiny.countdown + s->tiny.floor;

@@ -107,7 +107,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 
 /* Whether the slab has free blocks that cost no new memory. `free_to` of a current slab is the heap's list. */
 static bool has_free(const struct slab *s) {
-    return !is_terminator(load_relaxed(s->tiny.free_to)) || load_relaxed(&s->inbox) != 0 || slab_purged(s) != 0;
+    return !is_terminator(load_relaxed(s->tiny.free_to)) || load_relaxed(&s->inbox) != 0 || slab_reusable(s) != 0;
 }
 
 /* From the current slab: a free block that costs no new memory; 0: there is none. */
@@ -123,7 +123,7 @@ static uintptr_t take_free(struct heap *h, unsigned c) {
         if (!is_terminator(list))
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
-    return slab_purged(s) != 0 ? take_purged(h, c, s) : 0;
+    return slab_reusable(s) != 0 ? take_purged(h, c, s) : 0;
 }
 
 /* From the current slab: a free block, else a new one. */

@@ -64,7 +64,7 @@ static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
         return false;
     }
     if (is_terminator(load_relaxed(&s->tiny.list))) {
-        if (slab_purged(s) != 0)
+        if (slab_reusable(s) != 0)
             store_relaxed(&s->tiny.list, tiny_link_purged(h, c, s, &n));
         else if (slab_carved(s) < size_classes[c].blocks)
             store_relaxed(&s->tiny.list, tiny_cut_blocks(c, s, &n));

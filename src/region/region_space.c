@@ -21,9 +21,8 @@ static enum os_map_kind superslab_mapping(size_t superslab) {
     return folios ? OS_FRESH_PLAIN : OS_FRESH;
 }
 
-bool region_renew(size_t slot, size_t bytes, bool huge) {
-    enum os_map_kind kind = huge ? OS_FRESH_HUGE : superslab_mapping(slot / SUPERSLAB_SLOTS);
-    char *at = slot_address(slot);
+bool region_renew(void *at, size_t bytes, bool huge) {
+    enum os_map_kind kind = huge ? OS_FRESH_HUGE : superslab_mapping(region_offset(at) / SUPERSLAB_BYTES);
     if (os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes)) {
         region_undump_again(at, bytes);
         return true;
@@ -92,6 +91,7 @@ size_t region_map_unmapped(void) {
         return BITSET_NONE;
     region_undump_again(at, SUPERSLAB_BYTES);
     store_relaxed(&ss->huge, HUGE_NONE);
+    store_relaxed(&ss->apart, false);
     return head - 1;
 }
 

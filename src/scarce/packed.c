@@ -337,7 +337,7 @@ static size_t trim_slot(struct client *c, size_t slot) {
         left &= ~run;
     }
     if (pages != 0)
-        purge_shrank_inside(c, slot, pages);
+        purge_shrank_inside(c, pages);
     if (ours != 0)
         give_pieces(c, slot, ours);
     return pages;

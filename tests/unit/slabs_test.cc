@@ -10,8 +10,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <csignal>
 #include <cstdarg>
+#include <fstream>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +26,15 @@
 #include "inside.h"
 
 static bool refuses;
+static bool breaks_pages; /* less than a slot that is mapped over others loses its memory */
+static unsigned broken;   /* how often */
+static bool breaks(void *address, size_t bytes) {
+    if (!breaks_pages || bytes >= 64 * kKiB)
+        return false;
+    broken++;
+    munmap(address, bytes);
+    return true;
+}
 static enum { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 static size_t refused_from = SIZE_MAX;        /* bytes that are mapped in a piece */
 static void (*meanwhile)();                   /* what another thread does while a slot is mapped, once */
@@ -33,7 +45,7 @@ extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, in
         now();
     if (is_old_kernel)
         flags &= ~MAP_FIXED_NOREPLACE;
-    if (bytes < refused_from)
+    if (bytes < refused_from && !((flags & MAP_FIXED) && breaks(address, bytes)))
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -47,7 +59,7 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
         munmap(to, 2 * kMiB);
         refused_from = 1;
     }
-    if (moves == kMove && bytes < refused_from)
+    if (moves == kMove && bytes < refused_from && !breaks(to, bytes))
         return reinterpret_cast<void *>(syscall(SYS_mremap, address, before, bytes, flags, to));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -558,6 +570,84 @@ void ended_arenas_leave_little() {
     MUST(after <= during + kArenas * kKiB, "%zu bytes before, %zu during, %zu after", before, during, after);
 }
 
+/* Fills 16 MiB, and frees all but one block in `keep`, so that no slot becomes free. */
+std::vector<char *> purged_inside_slabs(size_t bytes, size_t keep) {
+    std::vector<char *> blocks(16 * kMiB / bytes), kept;
+    for (char *&block : blocks) {
+        block = static_cast<char *>(hak_malloc(bytes));
+        memset(block, 1, bytes);
+    }
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % keep == 0)
+            kept.push_back(blocks[i]);
+        else
+            hak_free(blocks[i]);
+    hak_trim();
+    return kept;
+}
+uintptr_t superslab_of(const void *block) { return reinterpret_cast<uintptr_t>(block) / (2 * kMiB); }
+/* The SuperSlabs of these blocks of which the kernel may make a huge page of its own accord: those within one mapping
+ * that wants huge pages. */
+size_t collapsible(const std::vector<char *> &blocks) {
+    std::set<uintptr_t> superslabs;
+    for (char *block : blocks)
+        superslabs.insert(superslab_of(block));
+    std::ifstream smaps("/proc/self/smaps");
+    uintptr_t from = 0, to = 0;
+    size_t n = 0;
+    for (std::string line; std::getline(smaps, line);) {
+        uintptr_t begin, end;
+        if (sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2)
+            from = begin, to = end;
+        else if (line.compare(0, 8, "VmFlags:") == 0 && line.find(" hg") != std::string::npos)
+            n += std::count_if(superslabs.begin(), superslabs.end(), [&](uintptr_t superslab) {
+                return from <= superslab * 2 * kMiB && (superslab + 1) * 2 * kMiB <= to;
+            });
+    }
+    return n;
+}
+/* Or the kernel's collector of huge pages brings back what was purged. */
+void pages_purged_inside_slabs_stay_gone() {
+    for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        std::vector<char *> kept = purged_inside_slabs(bytes, 65536 / bytes / 2);
+        MUST(collapsible(kept) == 0, "%zu bytes: %zu SuperSlabs", bytes, collapsible(kept));
+        for (char *block : kept)
+            hak_free(block);
+    }
+}
+/* Pages that nobody may touch any more are in no block that is handed out, and the others serve. */
+void pages_that_were_lost_are_not_handed_out() {
+    breaks_pages = true;
+    for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        std::vector<char *> blocks = purged_inside_slabs(bytes, 65536 / bytes / 2);
+        for (size_t left = 16 * kMiB / bytes; left != 0; left--) {
+            blocks.push_back(static_cast<char *>(hak_malloc(bytes)));
+            memset(blocks.back(), 1, bytes);
+        }
+        for (char *block : blocks)
+            hak_free(block);
+        hak_trim();
+        MUST(broken != 0, "%zu bytes: none was lost", bytes);
+        broken = 0;
+    }
+}
+/* Where a huge page is in use in part, the rest goes back too, though pages of slabs in use went first. */
+void what_huge_pages_round_up_goes_back() {
+    std::vector<char *> more(1, static_cast<char *>(hak_malloc(64)));
+    size_t half = 0;
+    while (superslab_of(more.back()) == superslab_of(more[0]) || half < 512 * kKiB) {
+        more.push_back(static_cast<char *>(hak_malloc(64)));
+        half = reinterpret_cast<uintptr_t>(more.back()) % (2 * kMiB);
+    }
+    for (size_t i = 0; i < more.size(); i++)
+        if (i % 500 != 0)
+            hak_free(more[i]);
+    hak_trim();
+    Json stats = heap_stats();
+    double rounding = stats["rss_bytes"]["huge_rounding"].number;
+    MUST(rounding == 0, "%.0f bytes", rounding);
+}
+
 /* Blocks of all tiers come and go. */
 void drift(unsigned seed) {
     Random random(seed);
@@ -627,6 +717,9 @@ struct Case {
     {"lost_loans", a_child_finds_offers_behind_lost_loans, {}, 0},
     {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
     {"no_heap", who_starts_the_purger_gets_no_heap, {"HAKMEM_PURGER=1"}, 0},
+    {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"rounded_up", what_huge_pages_round_up_goes_back, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"written_first", the_first_page_of_the_sets_is_written_first, {}, 0},
 };
 
