@@ -48,11 +48,13 @@ struct Pointers {
     char **at;
 };
 
-/* The purger works when it gets to run. Returns what is resident once the goal is reached, or after a minute. */
+/* The purger works when it gets to run, and some of what it does waits until the program rests. A look allocates, and
+ * takes longer than the purger's tick on a busy machine, so the pauses between two looks grow. Returns what is resident
+ * once the goal is reached, or after some minutes. */
 size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
     size_t rss = rss_bytes();
-    for (int i = 0; i < 6000 && rss > goal; i++) {
-        usleep(10000);
+    for (unsigned i = 0; i < 80 && rss > goal; i++) {
+        usleep(10000u << i / 8);
         rss = rss_bytes();
     }
     return rss;
