@@ -162,7 +162,8 @@ typedef struct hak_arena hak_arena;
 
 typedef struct hak_arena_options {
     const char *name; /* shown by statistics; 47 bytes of it are copied. NULL: none */
-    /* Of slots (64 KiB) in use, rounded down to these; an allocation that would pass it fails. 0: no limit. */
+    /* How many bytes of slots (64 KiB) may be in use, rounded down to whole slots. An allocation that would pass the
+     * limit fails. 0: no limit. */
     size_t limit_bytes;
     /* Called when an allocation of `size` bytes would pass the limit, in the thread that allocates, with nothing
      * half-done: it may free blocks and call everything in this file. It returns non-zero to have the allocation tried

@@ -9,11 +9,11 @@
 #include "links.h"
 #include "ring.h"
 
-void *alloc_any(size_t bytes); /* of any size, by its kind's row */
-/* Of the class, whose list in the heap is empty. */
+void *alloc_any(size_t bytes); /* allocates any size, by its kind's row */
+/* Allocates a block of the class, whose list in the heap is empty. */
 void *alloc_tiny(struct heap *h, unsigned class_id, size_t bytes);
 void *alloc_answer(struct heap *h, void *block); /* does what another process asks for, and returns the block */
-/* A block of the heap, by the rows, trying again once the caches are empty. NULL, with ENOMEM: no memory. */
+/* Allocates from the heap, by the rows, and tries again once the caches are empty. NULL, with ENOMEM: no memory. */
 void *alloc_from(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 /* Ends a call that entered with the thread's heap `h` and allocated from `of`. If `of` is an arena's, `h` takes over
  * the chores that concern the whole process. */
@@ -25,7 +25,7 @@ void *alloc_no_memory(struct heap *h);
 HAK_INLINE bool heaps_classes_align(size_t bytes, size_t alignment) {
     return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
 }
-/* The same where another allocator may serve. */
+/* As heaps_classes_align; but no class serves while another allocator does. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
     return heaps_classes_align(bytes, alignment) && !other_serves();
 }

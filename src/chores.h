@@ -1,7 +1,7 @@
 /* What threads do for the whole heap at the end of a slow malloc, and what is done all at once on request.
  *
- * Settling finds chores due (enum chore), and malloc's slow path does them: nothing is half-done there, and no lock of
- * the C library is held that starting a thread takes, as in free. */
+ * Settling finds chores due (enum chore), and malloc's slow path does them: nothing is half-done there, and unlike in
+ * free, the C library holds no lock that starting a thread takes. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

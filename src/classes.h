@@ -135,7 +135,7 @@ extern HAK_HIDDEN const uint8_t mid_class_table[MID_BYTES_MAX / 128];     /* by 
 /* The class of a request of at most TINY_BYTES_MAX bytes. */
 HAK_INLINE unsigned tiny_class_of(size_t bytes) { return tiny_class_table[(bytes + 7) / 8]; }
 
-/* The same in a heap whose sizes share classes (heap_share_classes): above 64 bytes powers of two. */
+/* The class in a heap whose sizes share classes (heap_share_classes): above 64 bytes powers of two. */
 #define SHARED_ABOVE_BYTES 64
 HAK_INLINE unsigned tiny_shared_class_of(size_t bytes) {
     return tiny_class_of(bytes <= SHARED_ABOVE_BYTES ? bytes : (size_t)2 << highest_bit(bytes - 1));

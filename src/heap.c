@@ -77,7 +77,7 @@ static size_t find_idle(void) {
     return number;
 }
 
-/* Of an idle heap: true if it is the caller's from now on. */
+/* Takes an idle heap. True: it is the caller's from now on. */
 static bool take_if_idle(struct heap *h) {
     bool in_use = false;
     if (!PROVEN(take_idle, rmw_cas(&h->in_use, &in_use, true))) /* pairs with put_idle, for the heap's fields */

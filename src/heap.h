@@ -232,7 +232,7 @@ HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
 HAK_INLINE bool caches_enter(struct heap *h) { return caches_enter_unless(h, CACHES_FROZEN); }
 HAK_INLINE void caches_leave(struct heap *h) { PROVEN(leave, store_release(&h->caches_busy, false)); }
 
-/* Of a request for a tiny block that is no hit. */
+/* The class of a tiny block. For requests that are no hit, in a heap whose sizes share classes. */
 unsigned heap_shared_class(struct heap *h, size_t bytes);
 HAK_INLINE unsigned heap_class(struct heap *h, size_t bytes) {
     return unlikely(load_relaxed(&h->caches_flags) & HEAP_SHARING) ? heap_shared_class(h, bytes) : tiny_class_of(bytes);

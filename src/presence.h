@@ -57,8 +57,8 @@ void presence_start(void);
 void presence_heaps_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
 unsigned presence_heaps(void);
-/* The same, but possibly wrong for a moment when threads begin and end at once: for decisions that are only better when
- * right. */
+/* Has only one thread a heap? The answer may be wrong for a moment when threads begin and end at once: it is for
+ * decisions that are only better when right. */
 HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several); }
 /* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before
  * others. */

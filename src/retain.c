@@ -85,7 +85,7 @@ bool retain_is_lazy(void) {
     return lazy && !option(OPT_SECURE) && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
 }
 
-/* Memory of this kind was taken anew. Was it wanted back, as such was given back lately? */
+/* Memory of this kind was taken anew. Was it wanted back? It was if some of this kind was given back lately. */
 static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
     if (slots == 0 || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
         os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) > option(OPT_DECAY_MS))

@@ -43,9 +43,9 @@ void retain_trimmed_first(void);
 /* Such a slab has become empty: all of it could have gone at once. So one more may stay noted, and one fewer with each
  * slab that gives pages back. */
 void retain_trimmed_early(void);
-/* May so many slabs that changed keep the free pages that they may have, until somebody looks? */
+/* May this many changed slabs keep the free pages that they may have, until somebody looks? */
 bool retain_may_note(size_t slabs);
-/* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
+/* How many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
 size_t retain_bound_bytes(void);
 /* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of
  * it. */

@@ -142,7 +142,8 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 /* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use; NULL if the heap's
  * memory is used up. */
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
-/* The ring ran full, or else empty: adapts its cap. Returns the ring, which may have moved to where there is room. */
+/* Adapts the cap of a ring that ran full (`full`) or empty. Returns the ring, which may have moved to where there is
+ * room. */
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
 /* The share of the ring's cap that the tunable says, at least one block. */
 unsigned ring_part(const struct ring *ring, enum class_tunable percent);

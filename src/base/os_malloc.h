@@ -14,7 +14,7 @@ struct os_malloc_calls { /* they set errno */
     size_t (*usable_size)(void *block);
 };
 extern HAK_HIDDEN const struct os_malloc_calls os_malloc_calls;
-/* Is there one? Nothing here may be called but then. */
+/* Is there one? If not, only os_malloc_start may be called. */
 bool os_malloc_exists(void);
 /* At the library's start: looks up what it takes the dynamic linker's lock to find. */
 void os_malloc_start(void);

@@ -27,18 +27,18 @@ void text_format(struct text *t, const char *format, ...);
 /* A column of a table: the same in 64 bytes at most, and spaces up to the width. */
 void text_cell(struct text *t, size_t width, const char *format, ...);
 
-/* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that
+/* How a file for output is named: in the pattern, %p stands for the process id and %n for `number`. A pattern that
  * lacks one gets it appended, so that no process overwrites another's file; not where a FIFO or a device is. */
 enum output_name {
     NAME_EXACT,    /* nothing is appended */
     NAME_PROCESS,  /* the process id */
     NAME_NUMBERED, /* both */
 };
-/* Terminated. False: it does not fit, and is cut off, so that it is another file's. */
+/* Terminated. False: the name does not fit and is cut off, so it would be another file's. */
 bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number);
 
 /* A file for the program's end. It is open from the start: so it lies where the name led then, and a sandbox may forbid
- * to open it later. The child of a fork has no part in it. */
+ * opening it later. The child of a fork has no part in it. */
 struct end_file {
     int fd;           /* -1: there is none */
     uint32_t process; /* whose file it is */

@@ -22,7 +22,7 @@ extern const struct new_bound new_bound;
 
 typedef void *new_form(size_t size);
 typedef void *new_aligned_form(size_t size, size_t alignment);
-/* The same, as they are here. */
+/* The functions of this library. */
 new_form our_new, our_new_array;
 new_aligned_form our_new_aligned, our_new_array_aligned;
 static inline bool new_is_ours(bool array, bool aligned) {

@@ -23,7 +23,7 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-/* Of the C++ library: what every program that can throw has. */
+/* A function of the C++ library, which every program that can throw has. NULL: the program has no C++. */
 extern char hak_cxx_personality[] __asm__("__gxx_personality_v0") HAK_WEAK;
 
 enum { CRASH_LINES_MAX = 16 };       /* runtimes that live on such signals do not fill the log */

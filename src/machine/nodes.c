@@ -10,7 +10,7 @@ static _Atomic unsigned nodes_known; /* 0: not looked at yet. The first compare-
 /* By processor. Constant once `nodes_known` is not 0; nobody reads it where there is one node. */
 static HAK_APART uint8_t node_table[PROCESSORS_MAX];
 
-/* Most machines have none, and then there is no more to find out. */
+/* Most machines have no second node, and then nothing else has to be read. */
 static bool has_second_node(void) {
     int folder = os_open_input("/sys/devices/system/node/node1");
     if (folder >= 0)
@@ -27,7 +27,7 @@ HAK_COLD static bool read_processors(unsigned node, char *list, size_t bytes) {
     return os_read_file(path, list, bytes) != 0;
 }
 
-/* Moves *at behind the number. What is too large counts as PROCESSORS_MAX. */
+/* Reads the number at *at, and moves *at behind it. A number that is too large counts as PROCESSORS_MAX. */
 HAK_COLD static unsigned number_at(const char **at) {
     unsigned n = 0;
     for (; **at >= '0' && **at <= '9'; ++*at)

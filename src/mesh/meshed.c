@@ -99,7 +99,7 @@ uint32_t meshed_new_file(void) {
 
 /* ---- the end ---- */
 
-/* As its neighbours were mapped: the kernel does not join mappings that differ. */
+/* Maps the range as its neighbours were mapped: the kernel does not join mappings that differ. */
 static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
     bool folios = superslab >= REGION_FOLIOS_FROM && load_relaxed(&hak_region_use.folios) == FOLIOS_USED &&
                   load_relaxed(&superslab_at(superslab)->huge) != HUGE_SPLIT;
@@ -141,8 +141,8 @@ static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint3
     return false;
 }
 
-/* Nobody has a block of the slab any more, whose place was m: gives the slab back, if no pass holds it, and nobody else
- * has. */
+/* Nobody has a block of the slab any more, whose place in the table was m. Gives the slab back, unless a pass holds it
+ * or another thread has just given it back. */
 static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
     size_t slot = slot_of(s);
     if (!claim(s, m, LIVES, ENDING))
@@ -162,7 +162,7 @@ static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
     pool_give(&h->client, slot, 1, c + 1, false);
 }
 
-/* So many bits were cleared. */
+/* Counts blocks that came back, after their bits were cleared. The last ones end the slab. */
 static void came_back(struct heap *h, struct slab *s, uint32_t blocks) {
     struct meshed *m = meshed_of(s); /* before: afterwards another thread may end the slab */
     if (rmw_add(&m->blocks, -blocks) == LIVES + blocks)
@@ -190,7 +190,7 @@ struct meshed *meshed_hold(struct heap *h, struct slab *s, uint64_t live[MESHED_
 
 void meshed_release(struct heap *h, struct slab *s) { came_back(h, s, held_by_us()); }
 
-/* A run of pages of no file, or one page of a file. */
+/* Gives back a run of pages that are of no file, or one page of a file. */
 static void drop_run(struct slab *s, struct meshed *m, unsigned first, unsigned n) {
     char *at = slab_address(s) + (size_t)first * MESH_PAGE_BYTES;
     if (m->file[first] == 0) {

@@ -48,9 +48,9 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 /* Reports a block that was freed and written to since, and clears it. The caller must hold the block. */
 void secure_check_free(struct secure_entry e, size_t block_bytes);
-/* Checks likewise the blocks that the caller took from a slab. */
+/* Checks in the same way the blocks that the caller took from a slab. */
 void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
-/* Checks likewise the blocks of a free span that is still resident. The caller must hold the span. */
+/* Checks in the same way the blocks of a free span that is still resident. The caller must hold the span. */
 void secure_check_span(size_t slot, unsigned order);
 /* Checks all blocks of a slab, which no other thread may use meanwhile: the canaries of live ones, and that free ones
  * are zero. Returns the size of what it looked at in bytes. */

@@ -84,7 +84,7 @@ HAK_UNUSED static int hak_je_answer(void *to, size_t *to_bytes, uint64_t value, 
     return 0;
 }
 
-/* Of one class, or if `bin` is past the last one of all. */
+/* Live bytes of one class, or of all classes if `bin` is past the last one. */
 HAK_UNUSED static size_t hak_je_live(unsigned bin) {
     size_t bytes = 0;
     for (unsigned i = 0; i <= hak_je_bins(); i++)
