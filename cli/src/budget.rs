@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of the memory that what was read takes.
+    /// Bytes of memory that what was read takes.
     pub bytes: u64,
     pub entries: u64,
     pub time: Duration,

@@ -35,12 +35,12 @@ const KINDS_MAX: usize = 1 << 16;
 const PATTERN_MIN: u64 = 8;
 const PATTERN_SHARE: u64 = 100;
 const EXAMPLES: usize = 3;
-/// Of a text that is shown.
+/// How many bytes of a text are shown.
 const TEXT_SHOWN: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Kind {
-    /// Of a C++ class.
+    /// An object of this C++ class.
     Object(String),
     /// A variable that the first word points to, or the second one behind a count.
     Variable(String),
@@ -98,7 +98,7 @@ pub struct Tally {
     /// What only they lead to, if that was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds_bytes: Option<u64>,
-    /// Of the smallest and the largest block.
+    /// The sizes of the smallest and the largest block.
     pub least_bytes: u64,
     pub most_bytes: u64,
     /// Addresses, in hexadecimal digits.

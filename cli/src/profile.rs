@@ -235,7 +235,7 @@ impl Profile {
         }
     }
 
-    /// Of all names, in each stack in which they stand.
+    /// The bytes of all names, in each stack in which they stand.
     fn shown_bytes(&self) -> u64 {
         let of_frame = |frame: &Frame| (size_of::<Frame>() + frame.function.len() + frame.file.len()) as u64;
         let of_place =

@@ -224,7 +224,7 @@ impl Said {
         (line != before && !line.is_empty()).then_some(line)
     }
 
-    /// Of processes that have ended nothing is kept.
+    /// Forgets the processes that have ended.
     fn keep(&mut self, pids: &[Pid]) {
         self.0.retain(|pid, _| pids.contains(pid));
     }

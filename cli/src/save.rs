@@ -1,6 +1,6 @@
 //! `hakmem save`: what a program would save with HAKMEM. `-- PROGRAM` measures it (hakmem-compare's save.rs).
 //!
-//! Of a running process no measurement tells that, for it has one allocator only: free memory is known to that malloc
+//! No measurement of a running process tells that, for it has one allocator only: free memory is known to that malloc
 //! alone. What the process costs can be seen, and the part of it that is the most that HAKMEM's memory can save.
 // SPDX-License-Identifier: MIT
 
@@ -48,7 +48,7 @@ struct Answer {
     rss_peak: u64,
     /// Its heap, and whatever else is no file's.
     anonymous: u64,
-    /// Of a process that runs HAKMEM.
+    /// What the heap holds, if the process runs HAKMEM.
     hakmem: Option<Held>,
     cpu_a_year: f64,
     memory_a_year: f64,

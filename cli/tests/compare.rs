@@ -667,7 +667,8 @@ fn the_area_is_priced() {
     );
 }
 
-/// Of one workload: a curve an allocator, what it takes with the spread, and nothing that one round cannot tell.
+/// One workload is drawn: a curve for each allocator, what it takes with the spread, and nothing that one round cannot
+/// tell.
 #[test]
 fn memory_over_time_is_drawn() {
     let (tools, directory) = (tools(), tempfile::tempdir().unwrap());

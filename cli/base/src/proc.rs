@@ -279,7 +279,7 @@ struct Stat {
     parent: Pid,
     flags: u64,
     minor_faults: u64,
-    /// Of all its threads, also those that have ended.
+    /// CPU time of all its threads, also of those that have ended.
     cpu_ticks: u64,
     threads: u64,
     /// Since the machine started.

@@ -107,7 +107,7 @@ impl<'a> Costs<'a> {
         Costs { workloads, names: comparison.allocators.iter().map(|allocator| allocator.name.as_str()).collect() }
     }
 
-    /// Of an allocator, on each workload.
+    /// The numbers of an allocator, one for each workload.
     fn numbers(&self, place: usize, pick: &dyn Fn(&Summary) -> f64) -> Vec<f64> {
         let number = |workload: &&Workload| workload.results[place].summary.as_ref().map_or(f64::NAN, pick);
         self.workloads.iter().map(number).collect()

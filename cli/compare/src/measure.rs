@@ -31,7 +31,7 @@ pub const LINKED: [&str; 6] =
     ["libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "librpmalloc"];
 pub const LINKED_HAKMEM: &str = "libhakmem";
 
-/// Of these files, the name of the allocator's that a program may be linked with.
+/// The name of that one of these files which is an allocator that a program may be linked with.
 pub fn linked_of<'a>(files: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut names = files.into_iter().map(|path| path.rsplit('/').next().unwrap_or(path));
     names.find(|name| LINKED.iter().chain([&LINKED_HAKMEM]).any(|library| name.starts_with(library)))

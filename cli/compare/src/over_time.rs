@@ -88,7 +88,7 @@ fn painted(text: &str, number: usize, style: Style) -> String {
     }
 }
 
-/// Of the first allocators; HAKMEM's has the first strokes and is drawn last. "" without samples.
+/// Draws the first allocators' curves; HAKMEM's has the first strokes and is drawn last. "" without samples.
 pub fn in_terminal(workload: &Workload, style: Style) -> String {
     let results = workload.results.iter().filter_map(|result| Some((result.allocator.as_str(), median_run(result)?)));
     let mut curves: Vec<(&str, &Run)> = results.collect();

@@ -35,7 +35,7 @@ pub struct Comparison {
     pub workloads: Vec<Workload>,
     /// Geometric means over the workloads, one entry per allocator and group ("" is all of them).
     pub standing: Vec<Standing>,
-    /// The same of the baseline against itself (`Workload::again`), one entry per group: what the standing can resolve.
+    /// The baseline's standing against itself (`Workload::again`), one entry per group: what a standing can resolve.
     #[serde(default)]
     pub standing_again: Vec<Standing>,
 }
@@ -207,7 +207,7 @@ pub struct Standing {
     pub time: Ratio,
     pub peak_rss: Ratio,
     pub average_rss: Ratio,
-    /// Of the further numbers that all these workloads have.
+    /// The ratios of the further numbers that all these workloads have.
     #[serde(default)]
     pub values: BTreeMap<String, Ratio>,
 }

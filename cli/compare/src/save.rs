@@ -116,7 +116,7 @@ impl Prices {
         bytes / f64::from(1 << 30) * self.gib_hour * YEAR_S / HOUR_S
     }
 
-    /// Of one run.
+    /// What the CPU time of one run costs.
     fn cpu(&self, run: &Run) -> Option<f64> {
         Some(run.cpu_s * self.vcpu_hour / HOUR_S)
     }
@@ -156,7 +156,7 @@ pub fn money(amount: f64) -> String {
 
 // ---- what is saved ----
 
-/// Of one kind of cost, for a year.
+/// What is saved of one kind of cost in a year.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Saving {
     own_a_year: f64,

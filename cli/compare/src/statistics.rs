@@ -2,7 +2,7 @@
 //!
 //! 1. A ratio is taken between a run and the baseline's run nearest to it in time; a round gives one ratio. The
 //!    baseline runs twice per round, so its second series has ratios, too (A/A): what they reach is the resolution.
-//! 2. Of the ratios the median is reported, with a 95 % interval by bootstrap (percentiles of resampled medians, fixed
+//! 2. The median of the ratios is reported, with a 95 % interval by bootstrap (percentiles of resampled medians, fixed
 //!    seed). With few rounds that interval is too narrow (with 7 it holds the truth in 88 %), so it is widened to the
 //!    exact one of the signed ranks (Wilcoxon; 5 rounds: from the least ratio to the highest, 94 %).
 //! 3. A verdict other than "same" takes three things: the interval excludes 1; the median is further from 1 than

@@ -59,7 +59,7 @@ const DEFAULT: &str = "default";
 const FIRST_ROUNDS: usize = 2;
 /// A program that takes less does hardly more than start.
 const CPU_MIN_S: f64 = 0.005;
-/// Of how many settings the final decides.
+/// How many settings are in the final.
 const FINALISTS: usize = 3;
 
 #[derive(clap::Args)]
@@ -379,7 +379,7 @@ fn together(rated: &[Rated]) -> Option<Setting> {
     (all.len() > 1).then_some(Setting(all))
 }
 
-/// Of those that gain for certain the best; of several options together, only if they are better than each alone.
+/// The best of those that gain for certain; several options together only if they are better than each alone.
 fn best_of(rated: &[Rated]) -> Option<&Rated> {
     let winners = || rated.iter().filter(|one| one.goal.verdict == Verdict::Better);
     let best = |alone: bool| {

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
-/// Of a processor, for one case: a busy machine takes nothing of it.
+/// CPU time for one case, which a busy machine does not lengthen.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const BYTES_MAX: isize = 256 << 20;
 

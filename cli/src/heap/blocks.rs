@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// SuperSlabs whose records are read by one call.
 const CHUNK: usize = 256;
-/// Of a tiny slab's pages as `purged_pages` counts them.
+/// The size of a tiny slab's pages as `purged_pages` counts them.
 const PURGED_PAGE: u64 = 4096;
 
 // ---- copies ----
@@ -160,7 +160,7 @@ impl Bits {
 #[derive(Debug, Clone, Copy)]
 struct Span {
     tier: Tier,
-    /// Of block 0.
+    /// The address of block 0.
     start: u64,
     block_bytes: u64,
     blocks: u64,

@@ -68,7 +68,7 @@ pub struct Core {
     files: Vec<Mapped>,
     pid: Pid,
     command: String,
-    /// Of each thread.
+    /// The stack pointer of each thread.
     pub stack_pointers: Vec<u64>,
     /// All registers of all threads, as words.
     pub registers: Vec<u64>,
@@ -304,7 +304,7 @@ impl Core {
     }
 }
 
-/// Of a file that is loaded.
+/// How many parts a file that is loaded may have.
 const PARTS_MAX: usize = 1024;
 
 /// The parts of an ELF file that are mapped as code, from whole pages on.

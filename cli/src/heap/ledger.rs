@@ -11,7 +11,7 @@ struct Row {
     block_bytes: u64,
     blocks: u64,
     misses: u64,
-    /// Of rings; lists have what `blocks` has besides the misses.
+    /// Hits of rings. Those of lists are the blocks that were no misses.
     hits: u64,
 }
 

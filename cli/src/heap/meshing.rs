@@ -1,7 +1,7 @@
 //! What meshing (HAKMEM_MESH, src/mesh) would give back, estimated: pages of a class whose live blocks do not overlap
 //! fit into one.
 //!
-//!  1. Of the sparse slabs of a class some are read, and stand for all.
+//!  1. Some of the sparse slabs of a class are read, and stand for all.
 //!  2. Their pages are put together as the library does it (src/mesh/mesh.c): the fullest first, each into the first
 //!     group where it fits.
 //!  3. The library also puts pages of different classes together, and finds more partners among all slabs than among

@@ -62,7 +62,7 @@ pub struct Ace {
     /// By `best` from the start on.
     #[serde(default)]
     pub possible: Saved,
-    /// Of ratings.
+    /// How far ratings may be off.
     #[serde(default)]
     pub deviation: i64,
     pub presets: Vec<Rated>,
@@ -200,7 +200,7 @@ pub struct Class {
     /// mode.
     #[serde(default)]
     pub allocations: u64,
-    /// Of those, the ones that found no block in their thread's list or ring.
+    /// The allocations that found no block in their thread's list or ring.
     #[serde(default)]
     pub misses: u64,
 }

@@ -3,7 +3,7 @@
 //!  1. `within` does the work on a thread of its own and waits so long for it, no longer. A read of memory that some
 //!     userfaultfd or network file system keeps from its end blocks in the kernel, where nothing but that end stops it.
 //!  2. Work that only takes long ends by itself: each read asks `check` first, which fails when the time is over.
-//!  3. Of a process that is stuck no second thread is started: it has one at most, until its end.
+//!  3. No second thread is started for a process that is stuck: it has one at most, until its end.
 // SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};

@@ -5,7 +5,7 @@
 //!  2. Each aligned word that is an address anywhere in a live block counts as a pointer, and so on from block to
 //!     block. A number that looks like an address hides a leak; a pointer that is kept xor something, or in a file,
 //!     makes one up.
-//!  3. Of the lost blocks some are held by other lost ones. A block that no other one holds is lost directly; of blocks
+//!  3. Some of the lost blocks are held by other lost ones. A block that no other one holds is lost directly; of blocks
 //!     that hold each other in a circle, the first is.
 //!
 //! The process stands still while roots and heap are copied, or, where memory lacks for that, until the end.

@@ -73,7 +73,7 @@ struct Live {
     process: Process,
     /// To be read, and written where that is allowed.
     memory: File,
-    /// Of the process when its memory was opened.
+    /// The identity of the process when its memory was opened.
     identity: Identity,
 }
 
@@ -310,7 +310,7 @@ impl Remote {
         if live.process.has_ended() {
             return Err(self.ended());
         }
-        // Of memory that is gone nothing is read, and there is no error; here nothing is mapped, or it can be read.
+        // Reading memory that is gone gives nothing, and no error. At address 0 nothing is mapped, or it can be read.
         if matches!(live.memory.read_at(&mut [0], 0), Ok(0)) {
             return Err(self.executed());
         }

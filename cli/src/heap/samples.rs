@@ -15,7 +15,7 @@ use std::ops::{AddAssign, Range};
 const CHUNK: u64 = 256;
 /// In the table of samples: eight times as many as now.
 const SAMPLES_MAX: u64 = 1 << 20;
-/// Of the texts of one Python function.
+/// How many bytes the texts of one Python function may have.
 const CODE_TEXT_MAX: usize = 64 << 10;
 
 /// In a word: it is a frame, it is the last of one loop; then the number of its code, and its instruction.
@@ -91,7 +91,7 @@ impl Sampled {
 /// What was noted of a code.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Code {
-    /// Of the interpreter's version, 3.x.
+    /// The minor version of the interpreter, 3.x.
     pub minor: u64,
     pub first_line: u64,
     pub name: String,
@@ -113,7 +113,7 @@ pub fn code_number(word: u64) -> u64 {
 }
 
 impl Code {
-    /// Of its texts.
+    /// How many bytes its texts have.
     pub fn bytes(&self) -> usize {
         self.name.len() + self.file.len() + self.lines.len()
     }
@@ -157,7 +157,7 @@ fn stack(facts: &ProfileFacts, number: u64, mark: u64, arenas: &[String], record
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Birth {
     pub address: u64,
-    /// Of the block that the request would get if it were not sampled.
+    /// The size of the block that the request would get if it were not sampled.
     pub block_bytes: u64,
     /// Its number in the table of stacks.
     pub stack: u64,

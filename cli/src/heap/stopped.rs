@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 pub struct Stopped {
     /// Each with the signal that it stopped at, which it gets when it goes on; 0: none.
     threads: Vec<(Pid, libc::c_int)>,
-    /// Of all threads, as words.
+    /// The registers of all threads, as words.
     pub registers: Vec<u64>,
     pub stack_pointers: Vec<u64>,
 }

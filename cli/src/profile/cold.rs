@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 /// Sampled blocks that are looked at, and pages of each.
 const BLOCKS_MAX: usize = 20_000;
 const PAGES_MAX: u64 = 16;
-/// Of a site's cold pages, what is deflated.
+/// How many bytes of a site's cold pages are deflated.
 const DEFLATED_MAX: u64 = 1 << 20;
 
 #[derive(clap::Args)]
@@ -70,10 +70,10 @@ pub struct ColdOptions {
 /// Estimates.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 struct Amount {
-    /// Of blocks that were live all the time.
+    /// Bytes of blocks that were live all the time.
     bytes: u64,
     cold: u64,
-    /// Of the cold bytes that were deflated, and what came out.
+    /// How many of the cold bytes were deflated, and how many came out.
     deflated_from: u64,
     deflated_to: u64,
 }

@@ -254,7 +254,7 @@ struct Sums {
     oldest_ms: Option<u32>,
 }
 
-/// Of each stack by its number.
+/// The value of each stack, by the stack's number.
 fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
     sampled.stacks.iter().map(|stack| (stack.number, value(stack))).collect()
 }

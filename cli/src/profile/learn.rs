@@ -58,7 +58,7 @@ const COMPLETE: f64 = 0.95;
 /// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or
 /// nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
-/// Of a function's name in a comment, characters: the library reads lines of up to 12 KiB.
+/// How many characters of a function's name stand in a comment: the library reads lines of up to 12 KiB.
 const NAME_MAX: usize = 200;
 /// A site needs at least this many long-lived samples.
 const SAMPLES_MIN: f64 = 2.0;

@@ -30,7 +30,7 @@ const FILE_MAX: u64 = 128 << 20;
 /// Files of one process with the names of code made at run time.
 const DUMPS_MAX: usize = 16;
 const TOO_LARGE: &str = "is too large: its stacks take too much memory";
-/// Of memory for a place, and for its number in a stack and in tables.
+/// Memory for a place, and for its number in a stack and in tables.
 const CALL_BYTES: u64 = size_of::<Place>() as u64 + 56;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.

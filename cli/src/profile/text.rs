@@ -60,7 +60,7 @@ pub fn named(frame: &Frame) -> String {
     }
 }
 
-/// The same of blocks in an arena of this name.
+/// The frame's name, with that of the arena that the blocks are in, if it is not "".
 fn named_in(frame: &Frame, arena: &str) -> String {
     match arena {
         "" => named(frame),

@@ -49,7 +49,7 @@ impl Drop for Turn {
 enum Of {
     Process(Remote),
     Core(&'static Core),
-    /// Files of this machine, whosever they are.
+    /// Files of this machine, whoever owns them.
     Machine,
 }
 
@@ -57,7 +57,7 @@ pub struct Origin {
     of: Of,
     /// None: it may not be seen.
     root: Option<File>,
-    /// Of mapped files, by where they are mapped.
+    /// The inodes of mapped files, by where they are mapped.
     inodes: HashMap<u64, u64>,
     pub directories: Vec<PathBuf>,
     /// Children that did not answer.

@@ -21,7 +21,7 @@ pub struct hak_arena {
 pub struct hak_arena_options {
     /// Shown by statistics; null: none.
     pub name: *const c_char,
-    /// Of slots in use; 0: no limit.
+    /// How many bytes of slots may be in use; 0: no limit.
     pub limit_bytes: usize,
     /// Called when an allocation would pass the limit: whether to try again.
     pub over_limit: Option<unsafe extern "C" fn(arena: *mut hak_arena, size: usize, argument: *mut c_void) -> c_int>,
@@ -34,7 +34,7 @@ pub struct hak_arena_options {
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(non_camel_case_types)]
 pub struct hak_arena_stats {
-    /// Of slots in use.
+    /// Bytes of slots in use.
     pub used_bytes: usize,
     /// Most of these so far.
     pub peak_bytes: usize,
@@ -57,7 +57,7 @@ pub type hak_arena_visitor = unsafe extern "C" fn(block: *mut c_void, bytes: usi
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
 pub struct hak_site_stats {
-    /// Of the site; lives as long as the process.
+    /// The site's name, which lives as long as the process.
     pub name: *const c_char,
     /// One of the `HAK_POLICY_` numbers.
     pub policy: c_int,
@@ -99,7 +99,7 @@ pub struct hak_class_use {
     pub slab_blocks: usize,
     /// In use.
     pub slabs: usize,
-    /// Of these together, free blocks included.
+    /// Bytes of these slabs together, free blocks included.
     pub slab_bytes: usize,
     /// Blocks the program holds, and those in threads' caches.
     pub live_bytes: usize,

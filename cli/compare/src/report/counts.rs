@@ -241,7 +241,7 @@ impl Counts {
     }
 }
 
-/// Of places in one drawing, at most.
+/// How many places one drawing has at most.
 const PLACES: usize = 8;
 
 /// What HAKMEM counts in several cases.

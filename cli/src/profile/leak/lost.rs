@@ -45,7 +45,7 @@ struct Found {
     threads: usize,
     /// How long the process stood still; None: it is a core file.
     stopped_seconds: Option<f64>,
-    /// Of those that nothing points to, by contents and size.
+    /// The blocks that nothing points to, by contents and size.
     kinds: Vec<Tally>,
     sites: Vec<Site>,
     /// Is there a heap profile?

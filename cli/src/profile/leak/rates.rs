@@ -1,6 +1,6 @@
 //! `hakmem leak --rates`: which lines allocate most a second, and how much of that is freed at once.
 //!
-//! Of each line, what was allocated between the first and the last reading is its rate. What was freed meanwhile was
+//! What a line allocated between the first and the last reading is its rate. What was freed meanwhile was
 //! freed after lifetimes that the library counts: those below a millisecond are temporary blocks.
 // SPDX-License-Identifier: MIT
 
@@ -21,7 +21,7 @@ struct Site {
     frame: Frame,
     bytes_per_second: f64,
     blocks_per_second: f64,
-    /// Of what was freed, the part that lived less than a millisecond; None: nothing was freed.
+    /// The part of what was freed that lived less than a millisecond; None: nothing was freed.
     temporary: Option<f64>,
     lifetimes: Vec<Lifetime>,
     callers: Vec<Frame>,
