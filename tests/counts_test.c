@@ -77,7 +77,7 @@ static void run_pairs(void) {
     }
 }
 
-/* Of the statistics, the first such number. */
+/* The first such number in the statistics. */
 static long stat(const char *name) {
     static char text[1 << 20];
     hak_stats_json(text, sizeof text);
@@ -297,7 +297,7 @@ static bool holds(const char *golden, const char *machine, const char *compiler,
     return holds;
 }
 
-/* Of the part, which prints "NAME COUNT" on each line. */
+/* Checks the counts of a part, which prints "NAME COUNT" on each line. */
 static void check_printed(const char *golden, const char *part) {
     char name[64], command[64];
     long count;

@@ -257,7 +257,7 @@ bool aligned_delete_of_other_size(size_t size) {
     // clang-format on
     return false;
 }
-/* Of whole pages, as an object aligned to them is: its size less ten is rounded up to the same pages. */
+/* A block of whole pages, as an object aligned to them is: its size less ten is rounded up to the same pages. */
 bool aligned_delete_of_ten_less(size_t size) {
     constexpr std::align_val_t align{8192};
     ::operator delete(hidden(::operator new(size, align)), size - 10, align);

@@ -114,7 +114,7 @@ int tell_lanes(const std::string &way) {
     return 0;
 }
 
-/* Of this program: what a line names. */
+/* The part of this program that a line names. */
 struct Module {
     uintptr_t base = 0;
     std::string build_id;

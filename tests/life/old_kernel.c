@@ -32,7 +32,7 @@ enum { HIGH_HALF = 4, BITS_47 = 1 << (47 - 32) }; /* little-endian */
 #define IF(test, value, otherwise_skip) BPF_JUMP(BPF_JMP | (test) | BPF_K, value, 0, otherwise_skip)
 #define ANSWER(what) BPF_STMT(BPF_RET | BPF_K, what)
 #define REFUSE(error) ANSWER(SECCOMP_RET_ERRNO | (unsigned)(error))
-/* Of calls of one number those whose argument, or a half of it, passes the test. */
+/* Those calls of one number whose argument, or a half of it, passes the test. */
 #define IN(call, argument, test, value, answer)                                                                        \
     LOAD(CALL), IF(BPF_JEQ, call, 3), LOAD(argument), IF(test, value, 1), answer
 

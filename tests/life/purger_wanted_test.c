@@ -17,7 +17,7 @@ enum { LARGE_BYTES = 8 << 20, SMALL_BLOCKS = 20000, SMALL_BYTES = 2000 };
 static char text[1 << 20];
 static pthread_barrier_t grown, end;
 
-/* Of the statistics, the first such number in a section. */
+/* The first such number in a section of the statistics. */
 static long stat(const char *section, const char *name) {
     hak_stats_json(text, sizeof text);
     const char *at = strstr(text, section);

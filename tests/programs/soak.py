@@ -83,7 +83,7 @@ class Program:
         return files[-1] if files else None
 
     def digest(self):
-        """Of all that a session depends on."""
+        """A digest of all that a session depends on."""
         text = repr(dataclasses.replace(self, note="", seconds=0)) + inspect.getsource(inputs)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -372,7 +372,7 @@ static bool adds_nothing(const struct clock *a, const struct clock *to) {
     return true;
 }
 
-/* Of two equal values, reading the older one allows every continuation that reading the newer one allows, provided the
+/* Reading the older of two equal values allows every continuation that reading the newer one allows, provided the
  * newer adds nothing to what happened before. Sequentially consistent reads are different: an older one is ordered
  * before more accesses. */
 static unsigned drop_newer_equals(int *found, unsigned n, int order) {

@@ -150,7 +150,7 @@ TEST(Hinted, ReturnedSizesAreUsable) {
     EXPECT_THROW(__size_returning_new_aligned(kNever, kHintedAlignment), std::bad_alloc);
 }
 
-/* Of the compiler's default mode, which splits all tokens in halves, and of -falloc-token-max=2. */
+/* The tokens of the compiler's default mode, which splits all in halves, and of -falloc-token-max=2. */
 TEST(Tokens, SayWhetherATypeHasPointers) {
     Places places;
     for (size_t token : {kWithPointers, SIZE_MAX, size_t{1}})

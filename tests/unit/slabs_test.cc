@@ -131,7 +131,7 @@ void free_pages_of_neighbours_are_noted() {
     must_be_trimmed(2);
 }
 
-/* Of a slab that serves its class again some pages have gone, and stay gone. */
+/* Some pages of a slab that serves its class again have gone, and stay gone. */
 void an_empty_slab_without_all_its_pages_goes_back() {
     auto blocks = blocks_of(300, 1000);
     size_t slot = slot_of(blocks[100]);
