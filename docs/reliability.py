@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs, and
-tests/mutants/judged.txt, which has the mutants that were judged.
+"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs and their days, and
+tests/mutants/judged.txt, which has the mutants that were judged. What a section says besides its figures is in NOTES.
 
 figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz`, `prove` and `test --coverage` left in
 build/results/reliability-*.json; if several have a figure, the largest one.
 """
 # SPDX-License-Identifier: MIT
+import datetime
 import json
 import pathlib
+import re
 import subprocess
 import sys
+import textwrap
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PROOFS = DOCS.parent / "tests" / "prove" / "prove.py"
+TESTS = DOCS.parent / "tests"
+PROOFS = TESTS / "prove" / "prove.py"
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
-JUDGED = DOCS.parent / "tests" / "mutants" / "judged.txt"
+JUDGED = TESTS / "mutants" / "judged.txt"
 CONDITIONS = DOCS / "conditions.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
@@ -23,6 +27,10 @@ SHARES = ("fault_points_", "fault_preloaded_")
 PROVED = "Proved"
 MUTATED = "Mutants"
 RACES = "A second opinion on races"
+BUSY = "A busy machine"
+MACHINES = "Other machines"
+GATES = "What the gates find"
+AUDITS = "Audits"
 REHEARSED = "Rehearsals"
 COVERAGE = "Coverage"
 SENTENCES = {
@@ -78,7 +86,7 @@ SENTENCES = {
         "soak_rss_percent_of_live_peak": "percent of the peak of live memory were resident at most",
         "soak_phases_rss_percent_of_live_peak": "percent where each hour has sizes of its own",
     },
-    "A busy machine": {
+    BUSY: {
         "steady_runs": "runs of all tests of a build (gcc, clang, the sanitizers), three at a time for each processor, "
                        "on machines where"
                        " huge pages are cheap, or dear, or where the clock leaps",
@@ -99,6 +107,13 @@ SENTENCES = {
         "relacy_bugs_left_to_chance": "that the model checker finds and Relacy is not asked for: one execution in a"
                                       " million shows them",
     },
+    MACHINES: {
+        "machines_tests": "tests and steps that passed on such machines, once for each size of pages",
+        "emulated_host_kib_most": "KiB of the host's memory for a program of 100 bytes under qemu, at most",
+    },
+    GATES: {
+        "gates_faults": "faults that `tests/gates_test.py` plants, each of which its gate finds",
+    },
     REHEARSED: {
         "rehearsed_readers": "readers came from a bare Debian 12, 13 or Ubuntu 24.04 to the figures of a program of"
                              " their own, in Ruby, node, Rust, Python and C++",
@@ -116,18 +131,27 @@ SENTENCES = {
 
 
 def gather():
-    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    figures = json.loads(FIGURES.read_text())
     fresh = {}
     for path in sorted(RESULTS.glob("reliability-*.json")):
+        day = datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
         for name, value in json.loads(path.read_text()).items():
             if name == "fault_preloaded_points" or not name.startswith(SHARES):
-                fresh[name] = max(value, fresh.get(name, value))
+                fresh[name] = max((value, day), fresh.get(name, (value, day)))
     if (RESULTS / CONDITIONS.name).exists():
         CONDITIONS.write_bytes((RESULTS / CONDITIONS.name).read_bytes())
     if not fresh:
         sys.exit("reliability.py: build/results has no figures; ./hak test, soak, fuzz and prove leave them there")
-    figures.update(fresh)
+    for name, (value, day) in fresh.items():
+        figures[name] = value
+        figures["days"][name] = day
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+
+
+def days(rows, day_of):
+    """On which days the figures of a section were taken."""
+    first, last = min(day_of[name] for name, _ in rows), max(day_of[name] for name, _ in rows)
+    return f"The figures are of {first}." if first == last else f"The figures are of {first} to {last}."
 
 
 def mutants_table():
@@ -137,15 +161,123 @@ def mutants_table():
         verdict, _, file = line.split("\t")[:3] if "\t" in line else ("", "", "")
         if verdict in ("killed", "survived"):
             files.setdefault(file, [0, 0])[verdict == "survived"] += 1
-    yield from ("", "`./hak soak mutants` makes them, drawn by chance with a fixed seed, as many in each file, and",
-                "runs the tests that reach the change until one fails. `tests/mutants/judged.txt` names each.", "",
-                "| file | killed | survived |", "|---|---:|---:|")
-    for name, (killed, survived) in sorted(files.items()):
-        yield f"| `{name}` | {killed} | {survived} |"
+    return ["| file | killed | survived |", "|---|---:|---:|",
+            *(f"| `{name}` | {killed} | {survived} |" for name, (killed, survived) in sorted(files.items()))]
+
+
+def proofs_table():
+    claims = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
+    return ["| proof | what it says |", "|---|---|",
+            *(f"| `{name}` | {claim} |" for name, claim in (line.split(": ", 1) for line in claims.splitlines()))]
+
+
+def conditions_table():
+    return ["| file | conditions | shown | with a reason | percent |", "|---|---:|---:|---:|---:|",
+            *(f"| `{name}` | {every} | {shown} | {reasoned} | {100 * (shown + reasoned) / every:.1f} |"
+              for name, (shown, reasoned, every) in json.loads(CONDITIONS.read_text()).items() if every)]
+
+
+def count(pattern, *files):
+    """How many lines of the tests' files match."""
+    return sum(len(re.findall(pattern, (TESTS / file).read_text(), re.MULTILINE)) for file in files)
+
+
+def gates_table():
+    """Each gate, and what is planted for it to find."""
+    seeds = count(r"^X\(\w", "races/seeds.h")
+    misuses = count(r'^    \{"', "bad/misuses.cc")
+    rows = (
+        ("format, scripts, clang-tidy, clippy; licence lines, columns; the command's floors; walks", "gates_test.py"),
+        ("layers, circles, a wing that the core includes, what grew without a reason", "layers_test.py"),
+        ("names, links and blocks of the documents; pages that are generated", "gates_test.py"),
+        ("tests that fail, are not there or do not run; stages; fuzzers; coverage; workloads", "gates_test.py"),
+        ("sources that ask for the machine, machines that are not refused", "gates_test.py"),
+        ("golden counts of the hit paths", "fast_path_test.cc, `Watch`"),
+        ("golden counts of pairs, lives, slabs and atomics", "counts_test.c, its last line"),
+        ("the lists of system calls and of libc's symbols, cancellation, stacks", "entry/, `Watch`"),
+        ("the sandbox's list of calls", "entry/sandbox_test.cc, `Watch`"),
+        ("the binary interface", "install/abi.sh"),
+        ("what grows with threads and blocks", "bench/test_counts.py"),
+        ("the sanitizers", "unit/sanitized.c"),
+        ("histories: five faults of an allocator", "history/faulty.c"),
+        (f"the model checker: {seeds} bugs in the sources", "races/seeds.h"),
+        ("proofs: a bug for each", "prove/seeds.txt"),
+        (f"misuses by programs: {misuses}, each with its line", "bad/misuses.cc"),
+        ("mutants: what is no change, and what no test reaches", "mutants/mutants_test.py"),
+        ("what a release refuses", "release.sh"),
+    )
+    return ["| what is to be found | planted in |", "|---|---|", *(f"| {what} | {where} |" for what, where in rows)]
+
+
+AUDITED = (
+    ("a cut of the addresses unmapped what other threads had taken", "races `cut`, `cut_heap`"),
+    ("a thread that was refused memory during a cut got none", "races `cut_blindly`, `limited_together_test`"),
+    ("an arena's end took a slot that another thread was giving back", "races `arena_emptied`"),
+    ("two threads without a heap owned one slab", "races `unborn_look`"),
+    ("a slab was noted before it was let go", "races `noted`"),
+    ("a parked purger did not hear of a new heap's rings", "races `watched`"),
+    ("a heap rested for good after the last thread of a small program", "`rests_test`"),
+    ("a child forked while an outbox was sent kept a purger that never parked", "`rests_test`"),
+    ("a child with lost loans found no offers of a class", "`slabs_test`, lost_loans"),
+    ("an arena's end left a wrong number of loans", "`slabs_test`, counted_late"),
+    ("free or exit ended a program that had given back or shut a block's last page", "`harmless_test`"),
+    ("a block was shut that CPython reads after its free", "`harmless_test`"),
+    ("hak_arena_realloc refused a block without bytes, in secure mode", "`arena_test`"),
+    ("one random number was key, place and seed: an address told bits of the key", "`options_test`"),
+    ("`hakmem`: a legend's product of slots and their size overflowed", "`blocks_of_any_size_are_large`"),
+    ("`hakmem`: so did the first line of a Python function", "`a_first_line_may_be_any_number`"),
+)
+
+
+def audits_table():
+    return ["| what was found | what finds it now |", "|---|---|", *(f"| {bug} | {test} |" for bug, test in AUDITED)]
+
+
+# What follows the figures of a section: paragraphs, and tables.
+NOTES = {
+    "Random sequences of calls": ("`./hak soak` makes the calls, `./hak fuzz` the sequences and the texts.",),
+    PROVED: ("`./hak prove` proves these with cbmc over the shipped sources, in minutes on idle cores. What is proved "
+             "for a word that other threads may have changed just before holds however threads alternate.",
+             proofs_table),
+    "Histories of real programs": ("`./hak soak histories` records and checks them.",),
+    "Damage": ("`./hak fuzz damage` tries them.",),
+    "Faults": ("`./hak test gcc fault` makes them; `./hak soak` lets the programs run longer.",),
+    "Life": ("`./hak soak` runs the tests of threads and forks in these lengths.",),
+    "Memory over time": ("`./hak soak` lets these days pass.",),
+    BUSY: ("`./hak steady TIMES` runs them, `./hak soak` 40 times. A test's verdict hangs on counts, on a clock that "
+           "the test makes up (`tests/host.c`), or on what it has itself made sure of.",),
+    MUTATED: ("`./hak soak mutants` makes them, drawn by chance with a fixed seed, as many in each file, and runs the "
+              "tests that reach the change until one fails. `tests/mutants/judged.txt` names each.", mutants_table),
+    RACES: ("`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees and what is "
+            "ordered before what, in place of the project's own model checker (`tests/races/model.c`), over the same "
+            "sources and harnesses. In the litmus programs the two differ where a store comes into effect before one "
+            "that was made earlier to the same address: RC11 allows that, and Relacy has no such executions. It does "
+            "not look, either, whether an atomic store meets a plain load.",),
+    MACHINES: ("`./hak soak machines` builds and runs them, with what Debian has (gcc and clang for aarch64 and "
+               "riscv64, qemu-user, musl): aarch64 with pages of 4, 16 and 64 KiB; riscv64, the plain C test and the "
+               "walk of the stack; musl on x86-64, with every workload in C. Each compiler refuses machines of 32 "
+               "bits, and big-endian ones, by one line. `./hak test machines` has the refusals and musl. Not tried: a "
+               "kernel with pages of 16 KiB (qemu-user makes them up), and musl on other machines.",),
+    GATES: ("`./hak test` runs all of these. A gate that finds nothing where a fault is planted is a test that fails.",
+            gates_table),
+    AUDITS: ("Readers with two instructions read the sources: one looked for races, one for what ends a right program "
+             "or helps an attacker; two more read the newest code in the same way. Each finding became a test, or an "
+             "argument in [protocols.md](protocols.md). `./hak soak` gives damaged input to each of the command's "
+             "readers for an hour of the clock. `cli/tests/hostile.rs` has hostile processes, files and cores, "
+             "`cli/tests/siege.rs` besieges its servers, and `http.rs` has requests that are slow, huge or from "
+             "elsewhere: `./hak test cli`.", audits_table),
+    REHEARSED: ("`./hak soak rehearse` was last seen to its end on 2026-11-26; [the times](recipes.md#first-minutes) "
+                "are those of two cores on which much else ran. `./hak release --rehearse` was seen to its end on that "
+                "day: 1,189 tests passed, packages of all formats built and used, `.deb` files and tarball built twice "
+                "with the same bytes, 22 files with their checksums, in 27 minutes on two idle cores.",),
+    COVERAGE: ("`./hak test --coverage` counts the lines. `./hak soak conditions` counts the conditions, with clang "
+               "19, and lists those that are missing.", conditions_table),
+}
 
 
 def write_page():
     figures = json.loads(FIGURES.read_text())
+    day_of = figures.pop("days")
     lines = ["# Reliability", "",
              "What the tests have tried. The figures are those that `./hak test`, `./hak soak`, `./hak fuzz` and "
              "`./hak prove`",
@@ -155,40 +287,17 @@ def write_page():
     sections = {title: [(name, text) for name, text in texts.items() if name in figures]
                 for title, texts in SENTENCES.items()}
     known = {name for texts in SENTENCES.values() for name in texts}
+    sections |= {title: [] for title in NOTES if title not in SENTENCES}
     sections["Further"] = [(name, name.replace("_", " ")) for name in sorted(figures) if name not in known]
     for title, rows in sections.items():
+        if rows or title in NOTES and title not in SENTENCES:
+            lines += ["", f"## {title}"]
         if rows:
-            lines += ["", f"## {title}", "", "| figure | what it counts |", "|---:|---|"]
+            lines += ["", "| figure | what it counts |", "|---:|---|"]
             lines += [f"| {figures[name]:,} | {text} |" for name, text in rows]
-        if rows and title == PROVED:
-            lines += ["", "`./hak prove` proves these with cbmc over the shipped sources, in minutes. What is proved "
-                          "for a word that other"
-                      " threads", "may have changed just before holds however threads alternate.", "",
-                      "| proof | what it says |", "|---|---|"]
-            proofs = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True,
-                                    check=True).stdout
-            lines += [f"| `{name}` | {claim} |" for name,
-                      claim in (line.split(": ", 1) for line in proofs.splitlines())]
-        if rows and title == MUTATED:
-            lines += mutants_table()
-        if rows and title == COVERAGE and CONDITIONS.exists():
-            lines += ["", "`./hak soak conditions` counts them with clang 19 and lists those that are missing.", "",
-                      "| file | conditions | shown | with a reason | percent |", "|---|---:|---:|---:|---:|"]
-            lines += [f"| `{name}` | {every} | {shown} | {reasoned} | {100 * (shown + reasoned) / every:.1f} |"
-                      for name, (shown, reasoned, every) in json.loads(CONDITIONS.read_text()).items() if every]
-        if rows and title == REHEARSED:
-            lines += ["", "`./hak soak rehearse` was last seen to its end on 2026-11-26;",
-                      "[the times](recipes.md#first-minutes) are those of two cores on which much else ran.",
-                      "`./hak release --rehearse` was seen to its end on that day: 1,189 tests passed, packages of all",
-                      "formats built and used, `.deb` files and tarball built twice with the same bytes, 22 files with",
-                      "their checksums, in 27 minutes on two idle cores."]
-        if rows and title == RACES:
-            lines += ["", "`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees",
-                      "and what is ordered before what, in place of the project's own model checker",
-                      "(`tests/races/model.c`), over the same sources and harnesses. In the litmus programs the two",
-                      "differ where a store comes into effect before one that was made earlier to the same address:",
-                      "RC11 allows that, and Relacy has no such executions. Nor does it look whether an atomic store",
-                      "meets a plain load."]
+            lines += ["", days(rows, day_of)]
+        for note in NOTES.get(title, ()) if rows or title not in SENTENCES else ():
+            lines += ["", *(note() if callable(note) else textwrap.wrap(note, 118, break_on_hyphens=False))]
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plants in a small tree what each gate of ./hak test is to find, and sees the gate fail. If this fails, a gate lets
-through what it is there to stop. Elsewhere are layers_test.py, install/abi.sh, release.sh, the seeds of races/,
-bench/test_counts.py for what grows, sanitizer_finds_… in CMakeLists.txt, and in fast_path_test and entry/ the tests
-called Watch."""
+through what it is there to stop. Elsewhere are layers_test.py, install/abi.sh, release.sh, the seeds of races/ and
+prove/, history/faulty.c, mutants/mutants_test.py, bench/test_counts.py for what grows, the last line of counts_test,
+sanitizer_finds_… in CMakeLists.txt, and in fast_path_test and entry/ the tests called Watch. docs/reliability.md lists
+all of them."""
 # SPDX-License-Identifier: MIT
 import os
 import pathlib
@@ -66,9 +67,12 @@ def setUpModule():
 
 def tearDownModule():
     shutil.rmtree(SCRATCH)
+    print(f"figure: gates_faults {Gate.found}", flush=True)
 
 
 class Gate(unittest.TestCase):
+    found = 0  # faults that were planted and found
+
     def said(self, task, *args):
         """The status and the output of a task; a path is a script, run by this Python."""
         if not callable(task):
@@ -88,6 +92,7 @@ class Gate(unittest.TestCase):
         status, text = self.said(task, *args)
         self.assertNotEqual(status, 0, text)
         self.assertIn(sought, text)
+        Gate.found += 1
         return text
 
     def planted(self, sought, name, text, task, *args):
@@ -158,6 +163,22 @@ class Lint(Gate):
         with mock.patch.dict(os.environ, HAK_CLI_PROFILE="dev"):
             self.planted("clippy::ptr_arg", "cli/src/lib.rs", "pub fn one(v: &Vec<u8>) -> usize {\n    v.len()\n}\n",
                          build.in_cli, "check")
+
+    def test_machines(self):
+        """A source that asks for the machine, and a machine that nobody refuses."""
+        tree = SCRATCH / "machines"
+        for name in ("tests/machines.sh", "src/base/base.h"):
+            (tree / name).parent.mkdir(parents=True)
+            shutil.copy(PROJECT / name, tree / name)
+        check = (base.run, tree / "tests/machines.sh", tree / "build", "sources")
+        self.passes(*check)
+        other = tree / "src/two.c"
+        other.write_text("#ifdef __linux__\nint two;\n#endif\n")
+        self.finds("src/two.c:1:#ifdef __linux__", *check)
+        other.unlink()
+        header = tree / "src/base/base.h"
+        header.write_text(header.read_text().replace("#error", "#warning"))
+        self.finds("i386 is not refused", *check)
 
     def test_walks(self):
         """What a reader follows: ten more functions on the way of a malloc that takes a slot."""

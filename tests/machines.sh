@@ -50,7 +50,7 @@ need_all() {
 directives() {
   local others
   others=$(find "$ROOT/src" -name '*.[ch]' -o -name '*.cc' | grep -v '/base\.h$\|/os_[a-z]*\.[ch]$' |
-    xargs grep -nE '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)|__(x86_64|aarch64|linux|GLIBC|clang|GNUC)_*' |
+    xargs grep -HnE '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)|__(x86_64|aarch64|linux|GLIBC|clang|GNUC)_*' |
     grep -vE ':#ifndef HAK_[A-Z_]+_H$|:#ifdef HAK_CHECKED$' || true)
   [[ -z $others ]] || { echo "$others" && return 1; }
 }

@@ -12,7 +12,7 @@ from base import (BUILD, JOBS, LIBRARY, RESULTS, ROOT, TOOL, Failed, die, ended,
 from build import WITH_CLANG, WITH_GCC, build_cli, build_library, compile_logged, in_cli
 from fuzz import FUZZERS, fuzz_readers, fuzz_targets
 from packages import candidate, install_each, need, present
-from stages import TEST_BUILDS, ctest, ctest_in
+from stages import TEST_BUILDS, counts, ctest, ctest_in
 
 # ---- proofs ----
 
@@ -126,6 +126,19 @@ def soak_relacy(*words):
     sys.exit(not good)
 
 
+def soak_machines(*words):
+    """Other machines and other libcs, or the steps that the words name: tests/machines.sh."""
+    need("emulation")
+    log = BUILD / "machines.log"
+    good = teed(log, run, ROOT / "tests/machines.sh", BUILD / "machines", *words)
+    if not words:
+        passed, _ = counts(log.read_text(errors="replace"))
+        with open(log, "a", encoding="utf-8") as more:
+            print(f"figure: machines_tests {passed}", file=more)
+        figures("machines", log)
+    sys.exit(not good)
+
+
 # Tests of what is shipped: another compiler's code, without counters.
 NOT_INSTRUMENTED = (
     "counts_test", "fast_path_test",  # golden counts of instructions
@@ -208,7 +221,7 @@ def soak_rehearse(*words):
 
 
 SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy,
-         "conditions": soak_conditions, "packages": soak_packages, "rehearse": soak_rehearse}
+         "machines": soak_machines, "conditions": soak_conditions, "packages": soak_packages, "rehearse": soak_rehearse}
 
 
 def soak(*words):
@@ -226,7 +239,7 @@ def soak(*words):
         ended(run, hak, "soak", "packages") == 0,
         # cargo builds the command, as in `pip install .`
         ended(run, tests / "wheel.sh", "", BUILD / "whole-wheel") == 0,
-        ended(run, tests / "machines.sh", BUILD / "machines") == 0,
+        ended(run, hak, "soak", "machines") == 0,
         ended(run, hak, "prove") == 0,
         ended(run, hak, "soak", "relacy") == 0,
         teed(BUILD / "steady.log", steady, str(4 * times)),

@@ -123,4 +123,21 @@ TEST(MemoryCalls, ThatDropPagesPassLibcsNames) {
     }
 }
 
+/* If these fail, the tests above detect nothing. */
+TEST(Watch, SeesCallsThatAreMore) {
+    std::vector<const char *> run = {HAK_TEST_MIXED, "100000", "256", "42"};
+    setenv("LD_PRELOAD", "", 1);
+    int nothing = calls_of({HAK_TEST_EMPTY}, concerns_memory);
+    setenv("LD_PRELOAD", HAK_TEST_LIBRARY, 1);
+    setenv("HAKMEM_PURGE", "eager", 1);
+    EXPECT_GT(calls_of(run, concerns_memory) - nothing, kOfTheLibrary);
+    unsetenv("HAKMEM_PURGE");
+}
+
+TEST(Watch, SeesADropThatPassesNoName) {
+    setenv("LD_PRELOAD", HAK_TEST_HOOKS ":" HAK_TEST_LIBRARY, 1);
+    setenv("HAKMEM_PURGER", "0", 1);
+    EXPECT_EQ(unseen({HAK_TEST_DROPS_PAGES, "hidden"}), unseen({HAK_TEST_DROPS_PAGES, "thread"}) + 1);
+}
+
 } // namespace

@@ -1,10 +1,14 @@
 /* Makes the heap give pages back in each way there is: slots, runs, free pages inside slabs, blocks that move and
- * shrink, threads. With an argument only makes a thread, with which libc drops pages itself. */
+ * shrink, threads. With an argument only makes a thread, with which libc drops pages itself; with "hidden" then drops
+ * pages without libc's names. */
 /* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { BLOCKS = 300, MOST = 900000 };
 
@@ -29,10 +33,14 @@ static int in_thread(void *call(void *)) {
     return pthread_create(&thread, NULL, call, NULL) != 0 || pthread_join(thread, NULL) != 0;
 }
 
+static int drop_hidden(void) {
+    static _Alignas(1 << 16) char pages[1 << 16];
+    return syscall(SYS_madvise, pages, sizeof pages, MADV_DONTNEED) != 0;
+}
+
 int main(int argc, char **argv) {
-    (void)argv;
     if (argc > 1)
-        return in_thread(do_nothing);
+        return in_thread(do_nothing) || (strcmp(argv[1], "hidden") == 0 && drop_hidden());
     for (int round = 0; round < 10; round++) {
         come_and_go(NULL);
         malloc_trim(0);
