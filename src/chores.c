@@ -142,7 +142,7 @@ void chores_rest(void) {
     if (h->number == HEAP_NONE)
         return;
     thread_empty_heap(h);
-    if (!h->has_arenas) /* which the heap's further pages name */
+    if (!h->has_arenas) /* the heap's further pages name those */
         rings_forget(h);
     for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
         thread_empty_heap(of);

@@ -275,7 +275,7 @@ void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
     clear_words(&h->purge_seen, &h->client);
     clear_words(&h->client.start, (void *)&h->sites);
-    clear_words(&h->sample, &h->lent); /* not that: who ended a loan of the heap's last thread may count it still */
+    clear_words(&h->sample, &h->lent); /* not `lent`: whoever ended a loan of its last thread may yet count that */
     clear_words(h->ledger, h + 1);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&h->list[c], 1);

@@ -4,11 +4,11 @@
 
 #include "ring.h"
 
-/* A block, when the ring of its class is empty. */
+/* Allocates a block of the class, whose ring is empty. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
-/* Index of the block p starts, or the slab's number of blocks if it starts none. */
+/* The index of the block that starts at p, or the slab's number of blocks if none does. */
 unsigned mid_block_at(const struct slab *s, const void *p);
-/* For a first record only. At least the slab's number of blocks if p starts none. */
+/* The same for the record of a slab's first slot; the slab's number of blocks or more if none does. */
 HAK_INLINE unsigned mid_index(const struct slab *s, const void *p) {
     return block_index(s->divisor, (uint32_t)((uintptr_t)p - s->mid.start));
 }

@@ -9,7 +9,7 @@
 
 enum freer search_only_freer(void) { return heap_is_the_only() ? FREER_THIS_THREAD : FREER_UNKNOWN; }
 
-/* Up to `last`, or to its end. */
+/* Looks for the block in the chain, up to `last` or to the chain's end. */
 HAK_READS_PROGRAM_BYTES static bool chain_has_up_to(const struct slab *s, uintptr_t chain, uintptr_t last,
                                                     uintptr_t block) {
     for (unsigned left = size_classes[slab_class(s)].blocks; left > 0 && same_slot(chain, block); left--) {
@@ -26,7 +26,8 @@ static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
     return chain_has_up_to(s, chain, slab_terminator(s), block);
 }
 
-/* The heap in whose outbox the block is, or NULL. Once it is sent the chain goes on, with what others freed. */
+/* The heap in whose outbox the block is, or NULL. The search ends at the entry's last block: once the entry is sent,
+ * that block links to what others freed. */
 static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
         const struct outbox_entry *entry = outbox_entry_of(h, s);
@@ -52,7 +53,7 @@ static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block
            (sample_on(h) && chain_has(s, load_relaxed(&h->sampled[c].rest), block));
 }
 
-/* In the order in which blocks travel, so that one that does is met. */
+/* Looks in the order in which blocks travel, so that a block that travels meanwhile is met. */
 bool search_lists(const struct slab *s, uintptr_t block) {
     if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, load_relaxed(&s->tiny.list), block))
         return true;

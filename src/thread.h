@@ -3,7 +3,7 @@
  *  1. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is put back. In a
  *     program whose threads come and go the slabs that serve the classes stay in the heap, which rests: its next thread
  *     begins with hits. They are let go when the purger looks, a new SuperSlab is taken, memory runs short, or
- *     somebody asks for memory.
+ *     somebody trims.
  *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for
  *     each call. */
 /* SPDX-License-Identifier: MIT */

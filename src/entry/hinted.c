@@ -35,13 +35,13 @@ void *pvalloc(size_t size);
 
 static unsigned lane_of_hint(uint8_t hint) { return hint < HINT_NOT_COLD ? HAK_POLICY_COLD : HAK_POLICY_DEFAULT; }
 
-/* In the default mode, typehashpointersplit, the upper half of all tokens, or of two (-falloc-token-max=2), is that of
- * types with pointers. */
+/* In the default mode, typehashpointersplit, types with pointers have the upper half of all tokens, or the second of
+ * two (-falloc-token-max=2). */
 static unsigned lane_of_token(size_t token) {
     return token >> (sizeof token * 8 - 1) || token == 1 ? LANE_POINTERS : HAK_POLICY_DEFAULT;
 }
 
-/* NULL: the usual call's. */
+/* Allocates in the lane. NULL: the usual call is to allocate. */
 static void *block_in(unsigned lane, size_t size, size_t alignment) {
     return lane != HAK_POLICY_DEFAULT ? alloc_in_lane(lane, size, alignment) : NULL;
 }
@@ -129,7 +129,7 @@ CALL(int, token_posix_memalign, "__alloc_token_posix_memalign", void **result, s
     *result = p;
     return 0;
 }
-/* Whole pages, which they share with nothing. */
+/* These allocate whole pages, which are in no lane, as they share them with nothing. */
 CALL(void *, token_valloc, "__alloc_token_valloc", size_t n, size_t token) { return (void)token, valloc(n); }
 CALL(void *, token_pvalloc, "__alloc_token_pvalloc", size_t n, size_t token) { return (void)token, pvalloc(n); }
 // clang-format on

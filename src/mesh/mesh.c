@@ -1,9 +1,9 @@
 /* Meshing, an experiment behind HAKMEM_MESH: sparse tiny slabs share pages, because blocks that do not overlap fit into
  * one page. C forbids an allocator to move a block, but not to put another page behind the block's address.
  *
- *  1. A pass runs when memory goes back, and after a growing heap has searched all its SuperSlabs for free pages. The
- *     pass takes over sparse slabs that nobody allocates from, and holds those that earlier passes closed, up to
- *     FIT_SLABS_MAX at a time.
+ *  1. A pass runs when the whole heap is searched for free pages, and each time that a thread has looked at
+ *     MESH_AFTER_LOOKS slabs that changed (pages.c). The pass takes over sparse slabs that nobody allocates from, and
+ *     holds those that earlier passes closed, up to FIT_SLABS_MAX at a time.
  *  2. Pages whose live blocks do not overlap form a group. Blocks of different sizes may share a page. A map has a bit
  *     for each grain of 16 bytes of a page, set if live blocks cover the grain. Pages that share memory already are one
  *     unit, because moving some of them away gives nothing back; any other page is a unit. The fullest units go first,

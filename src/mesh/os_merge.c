@@ -37,7 +37,7 @@ static int open_fault_fd(long flags, bool *holds_files) {
     return fd;
 }
 
-/* Each thread is a directory there. */
+/* /proc/self/task has a directory for each thread, and two links besides. */
 static bool is_only_thread(void) {
     struct stat tasks;
     return os_call(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&tasks) == 0 && tasks.st_nlink == 3;

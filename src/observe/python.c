@@ -90,7 +90,7 @@ struct string {
     bool is_ascii;
 };
 
-/* Empty if the object is not a string of a known form. */
+/* The string that the object is. Empty if the object is not a string of a known form. */
 static struct string string_at(const struct python_layout *l, uintptr_t object, size_t max) {
     uintptr_t page = 0;
     struct string none = {0}, s;
