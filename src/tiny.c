@@ -13,6 +13,7 @@
 #include "base/clear.h"
 #include "base/fail.h"
 #include "space/arena_space.h"
+#include "hooks.h"
 #include "inbox.h"
 #include "kinds.h"
 #include "tunables.h"

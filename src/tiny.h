@@ -17,4 +17,3 @@ struct slab *tiny_start_slab(struct heap *h, unsigned class_id, uint8_t place);
 uintptr_t tiny_cut_blocks(unsigned class_id, struct slab *s, unsigned *end);
 /* Links the blocks of the slab's lowest run of purged pages; *blocks: how many. */
 uintptr_t tiny_link_purged(struct heap *h, unsigned class_id, struct slab *s, unsigned *blocks);
-void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero);

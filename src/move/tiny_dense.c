@@ -8,6 +8,7 @@
  * Only the owning thread runs any of this on a slab. */
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
+#include "hooks.h"
 #include "inbox.h"
 #include "move/defrag.h"
 #include "slab.h"
