@@ -244,6 +244,15 @@ class Tests(Gate):
             sys.exit(not long.steady_run("some", "usual"))
         self.planted("some on a usual machine: one Failed", file, "add_test(one false)\n", steady)
 
+    def test_one_test_alone(self):
+        """In a tree where nothing is configured yet, too: no other test is built."""
+        built = []
+        with mock.patch.multiple(stages, configure_in=lambda name, *_: plant(f"build/{name}/build.ninja",
+                                                                             "build pool_test: phony\n"),
+                                 build_tests=lambda _, target: built.append(target), ctest_in=lambda *_: None):
+            stages.one_test("gcc", "pool_test")
+        self.assertEqual(built, ["pool_test"])
+
     def test_fuzzers(self):
         plant("tests/fuzz/corpus/one/seed", "")
         fuzzer = "build/fuzz/tests/fuzz/fuzz_one"

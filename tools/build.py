@@ -14,15 +14,20 @@ WITH_GCC = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
 WITH_CLANG = ("-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")
 
 
-def compile_in(name, preset, *settings, target=None, **more):
-    """Configures and builds in build/NAME: everything, or the target."""
+def configure_in(name, preset, *settings, **more):
+    """Configures build/NAME."""
     directory = BUILD / name
     cache = directory / "CMakeCache.txt"
     if not cache.exists() or f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n" not in cache.read_text(errors="replace"):
         cache.unlink(missing_ok=True)  # the whole tree has moved
         shutil.rmtree(directory / "CMakeFiles", ignore_errors=True)
     run("cmake", "--preset", preset, "-B", directory, *settings, cwd=ROOT, **more)
-    run("cmake", "--build", directory, "--parallel", JOBS, *(["--target", target] if target else []), **more)
+
+
+def compile_in(name, preset, *settings, target=None, **more):
+    """Configures and builds in build/NAME: everything, or the target."""
+    configure_in(name, preset, *settings, **more)
+    run("cmake", "--build", BUILD / name, "--parallel", JOBS, *(["--target", target] if target else []), **more)
 
 
 def compile_logged(log, failure, *args, **more):

@@ -20,7 +20,8 @@ import packages
 from base import BENCH, BUILD, JOBS, LIBRARY, ROOT, TOOL, Steps, die, figures, forked, output, python, run
 from bench import suite_names, workloads
 from fuzz import FUZZERS, fuzz_targets
-from build import (WITH_CLANG, WITH_GCC, build_bench, build_cli, build_library, build_lines, compile_in, in_cli)
+from build import (WITH_CLANG, WITH_GCC, build_bench, build_cli, build_library, build_lines, compile_in,
+                   configure_in, in_cli)
 from lint import lint, lint_text
 from packages import missing, need, present
 from use import doc, run_demo
@@ -88,6 +89,8 @@ def one_test(name, test):
         return
     if name not in TEST_BUILDS:
         die(f"./hak test STAGE TEST: STAGE is one of: cli {' '.join(TEST_BUILDS)}")
+    if not (BUILD / name / "build.ninja").exists():
+        configure_in(name, *TEST_BUILDS[name])
     targets = output("ninja", "-C", str(BUILD / name), "-t", "targets", "all").splitlines()
     build_tests(name, target=test if f"{test}: phony" in targets else None)
     ctest_in(name, "--tests-regex", test)
