@@ -67,7 +67,7 @@ def setUpModule():
 
 def tearDownModule():
     shutil.rmtree(SCRATCH)
-    print(f"figure: gates_faults {Gate.found}", flush=True)
+    print(f"\nfigure: gates_faults {Gate.found}", flush=True)  # behind the dots of unittest
 
 
 class Gate(unittest.TestCase):
