@@ -180,6 +180,18 @@ class Lint(Gate):
         header.write_text(header.read_text().replace("#error", "#warning"))
         self.finds("i386 is not refused", *check)
 
+    def test_bugs_for_proofs(self):
+        """A bug that is to be planted where the sources have changed."""
+        tree = SCRATCH / "proofs"
+        (tree / "tests/prove").mkdir(parents=True)
+        shutil.copy(PROJECT / "tests/prove/prove.py", tree / "tests/prove")
+        (tree / "tests/prove/seeds.txt").write_text("one src/one.c\n- return 1;\n+ return 2;\n")
+        (tree / "src").mkdir()
+        (tree / "src/one.c").write_text("int one(void) { return 1; }\n")
+        self.passes(tree / "tests/prove/prove.py", "--fits")
+        (tree / "src/one.c").write_text("int one(void) { return 3; }\n")
+        self.finds("src/one.c has this 0 times: return 1;", tree / "tests/prove/prove.py", "--fits")
+
     def test_walks(self):
         """What a reader follows: ten more functions on the way of a malloc that takes a slot."""
         tree = SCRATCH / "walks"

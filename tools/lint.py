@@ -76,6 +76,7 @@ def lint_text():
     lint_python()
     for check in CHECKS:
         python(f"tests/{check}.py")
+    python("tests/prove/prove.py", "--fits")
 
 
 def lint():

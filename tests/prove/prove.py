@@ -8,7 +8,8 @@
     once, and what stands in a copy of src/ instead. A proof without a bug fails, too.
  3. Every function that a proof reaches must have a body, else cbmc would take any value for its answer, and no effect.
 
-Prints a line for each proof, and figures. The status is 1 if a proof fails or a bug is not found."""
+Prints a line for each proof, and figures. The status is 1 if a proof fails or a bug is not found. --fits only says
+whether the sources still have what the bugs change, which lint asks."""
 # SPDX-License-Identifier: MIT
 import concurrent.futures
 import os
@@ -101,17 +102,22 @@ def prove(cbmc, proof):
     return True, int(count[1]), [f"ok   {proof.name}: {count[1]} properties, {seconds:.0f} s"]
 
 
+def unfit(path, old):
+    """What is wrong with where a bug is planted, "" if nothing is."""
+    count = (SRC.parent / path).read_text().count(old)
+    return "" if count == 1 else f"{path} has this {count} times: {old}"
+
+
 def find(cbmc, proof, path, old, new):
     """Plants a bug. Returns whether the proof finds it, 0, and the lines to print."""
     what = f"{proof.name} finds {path}: {' '.join(new.split())}"
+    if wrong := unfit(path, old):
+        return False, 0, [f"FAIL {what}", wrong]
     with tempfile.TemporaryDirectory() as scratch:
         src = pathlib.Path(scratch) / "src"
         shutil.copytree(SRC, src)
         shutil.copytree(SRC.parent / "include", src.parent / "include")
-        text = (src.parent / path).read_text()
-        if text.count(old) != 1:
-            return False, 0, [f"FAIL {what}", f"{path} has this {text.count(old)} times: {old}"]
-        (src.parent / path).write_text(text.replace(old, new))
+        (src.parent / path).write_text((src.parent / path).read_text().replace(old, new))
         start = time.monotonic()
         status, output = run(cbmc, proof, src, scratch, "--stop-on-fail")
     if status != 10 or "VERIFICATION FAILED" not in output:
@@ -124,6 +130,8 @@ def main():
     if sys.argv[1:] == ["--list"]:
         print("\n".join(f"{proof.name}: {proof.claim}" for proof in known.values()))
         return
+    if sys.argv[1:] == ["--fits"]:
+        sys.exit("\n".join(filter(None, (unfit(path, old) for _, path, old, _ in planted))) or 0)
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__.split("\n\n")[0])
     cbmc, names = sys.argv[1], sys.argv[2:] or list(known)
