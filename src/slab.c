@@ -254,7 +254,6 @@ void slab_make_current(struct heap *h, struct slab *s) {
     store_relaxed(&s->tiny.list,
                   slab_terminator(s)); /* its blocks are elsewhere: search_lists must not meet them here */
     s->tiny.free_to = &h->list[c];
-    s->tiny.floor = 0;
     slab_check_after(h, s, out);
     ledger_add(&h->ledger[c].blocks, listed);
     slab_enter(s, PLACE_CURRENT);

@@ -165,15 +165,13 @@ static bool prepare(const struct layout *l, uintptr_t base, char *end) {
 }
 
 static bool reserve(size_t bytes) {
-    bool tried = false;
     for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_MIN; log2--) {
         struct layout l = layout_for(log2, false);
         size_t tables = tables_bytes(&l);
         size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES + OS_TEMPLATES_BYTES;
         char *got = os_map(OS_RESERVE, NULL, whole);
-        if (got == NULL && !tried && (os_address_limit() != SIZE_MAX || !has_addresses(RESERVE_MIN)))
+        if (got == NULL && (os_address_limit() != SIZE_MAX || !has_addresses(RESERVE_MIN)))
             return false; /* the program has limited itself since the start, or nothing is to be had */
-        tried = true;
         if (got == NULL)
             continue;
         uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
