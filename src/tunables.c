@@ -139,9 +139,12 @@ size_t tunable_get(const char *name, char *buffer, size_t bytes) {
         return SIZE_MAX;
     uint32_t first = load_relaxed(w.first);
     text_number(&t, first);
-    for (unsigned i = 1; i < w.count; i++)
-        if (load_relaxed(&w.first[i]) != first)
-            text_format(&t, ",%u:%u", (uint64_t)tuned_bytes(w.class_id + i), (uint64_t)load_relaxed(&w.first[i]));
+    for (unsigned i = 1; i < w.count; i++) {
+        size_t block_bytes = tuned_bytes(w.class_id + i);
+        if (load_relaxed(&w.first[i]) != first &&
+            tuned_class_of(block_bytes) == w.class_id + i) /* it serves some size */
+            text_format(&t, ",%u:%u", (uint64_t)block_bytes, (uint64_t)load_relaxed(&w.first[i]));
+    }
     return text_end(&t);
 }
 

@@ -59,6 +59,22 @@ TEST(Tunables, OneClassHasItsOwnValue) {
     EXPECT_EQ(get("ring_blocks"), "1024");
 }
 
+/* If it fails, what a program reads is no value that it can set. */
+TEST(Tunables, AllSizesThatAreListedAreServed) {
+    EXPECT_EQ(set("ring_blocks:1025", 7), 0); /* so that all others are listed */
+    std::string listed = get("ring_blocks");
+    ASSERT_EQ(listed.rfind("7,1280:1024,", 0), 0u) << listed;
+    size_t before = 0;
+    for (size_t at = listed.find(','); at != std::string::npos; at = listed.find(',', at + 1)) {
+        size_t bytes = strtoul(listed.c_str() + at + 1, nullptr, 10);
+        EXPECT_GT(bytes, before) << listed;
+        EXPECT_EQ(get("ring_blocks:" + std::to_string(bytes)), "1024") << listed;
+        before = bytes;
+    }
+    EXPECT_EQ(before, kMiB);
+    reset();
+}
+
 TEST(Tunables, TheEnvironmentSetsThem) {
     Outcome outcome =
         run_self({"--print", "carve_bytes"}, {"HAKMEM_TUNE=owned_slabs=3,carve_bytes=64;carve_bytes:64=1k"});
