@@ -34,6 +34,7 @@
 #include "purger.h"
 #include "retain.h"
 #include "ring.h"
+#include "search.h"
 #include "secure/secure.h"
 #include "secure/secure_span.h"
 #include "slab.h"
@@ -244,6 +245,9 @@ static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
 unsigned inside_tiny_index(const void *block) {
     return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
 }
+int inside_freer_is_known(const void *block) {
+    return search_freer(hak_heap, slab_of(block), (uintptr_t)block) != FREER_UNKNOWN;
+}
 unsigned inside_tiny_live(const void *block, unsigned class_id) {
     uint64_t map[LIVE_WORDS] = {0};
     unsigned blocks = 0;
@@ -357,6 +361,12 @@ inside_module inside_module_at(uintptr_t address) {
     struct os_module module;
     inside_module none = {NULL, 0};
     return os_find_module(address, &module) ? (inside_module){module.path, module.base} : none;
+}
+
+int inside_has_build_id(const void *image) {
+    struct os_module module = {.base = (uintptr_t)image, .path = "an image"};
+    struct os_build_id id;
+    return os_build_id(&module, &id);
 }
 
 static struct inside_profile_total total_of(const struct profile_total *t) {

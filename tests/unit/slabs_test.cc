@@ -14,6 +14,8 @@
 #include <csignal>
 #include <cstdarg>
 #include <fstream>
+#include <future>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -37,6 +39,8 @@ static bool breaks(void *address, size_t bytes) {
 }
 static enum { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 static size_t refused_from = SIZE_MAX;        /* bytes that are mapped in a piece */
+static size_t breaks_bytes;                   /* a piece of this size in place of another … */
+static int breaks_after;                      /* … is refused after so many, once, and the other is lost */
 static void (*meanwhile)();                   /* what another thread does while a slot is mapped, once */
 static bool is_old_kernel;                    /* takes an address that must not be replaced as a wish */
 /* These stand in for libc's. */
@@ -45,6 +49,11 @@ extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, in
         now();
     if (is_old_kernel)
         flags &= ~MAP_FIXED_NOREPLACE;
+    if ((flags & MAP_FIXED) != 0 && bytes == breaks_bytes && breaks_after-- == 0) {
+        munmap(address, bytes);
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
     if (bytes < refused_from && !((flags & MAP_FIXED) && breaks(address, bytes)))
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
@@ -79,7 +88,7 @@ extern "C" int mprotect(void *address, size_t bytes, int protection) noexcept {
 
 namespace {
 
-constexpr size_t kSlot = 64 * kKiB, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS;
+constexpr size_t kSlot = 64 * kKiB, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS, kSuperSlab = kPerSuperSlab * kSlot;
 
 size_t slot_of(const void *block) {
     return static_cast<size_t>(static_cast<const char *>(block) - inside_slot_address(0)) / kSlot;
@@ -179,6 +188,31 @@ void an_empty_slab_goes_back() {
     for (void *block : blocks_of(60, 1000))
         hak_free(block);
     MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
+}
+
+/* The slab of a thread that ended serves with what was cut of it. Then it stays with the heap, which cuts the rest
+ * later. If it fails, other threads get it meanwhile, and each slab passes from heap to heap. */
+void a_slab_that_is_not_all_cut_stays() {
+    char *left = nullptr;
+    size_t more = 0;
+    hak_free(hak_malloc(1)); /* nobody is alone */
+    std::thread([&] { left = blocks_of(1, 1000)[0]; }).join();
+    while (slot_of(blocks_of(1, 1000)[0]) == slot_of(left))
+        more++;
+    MUST(more != 0, "the slab did not serve");
+    auto record = inside_tiny_record_of(left, inside_heap());
+    MUST(record.carved == more + 1, "%u blocks are cut, %zu were handed out", record.carved, more + 1);
+    MUST(record.owner == inside_heap() && record.usable, "the heap has let go of the slab");
+}
+
+/* Another thread may have handed out a block since it looked free. Nobody is said to have freed it then. */
+void who_freed_a_live_block_is_not_said() {
+    hak_free(hak_malloc(1));
+    std::thread([] { hak_free(hak_malloc(1)); }).join();
+    char *block = blocks_of(100, 1000).back(); /* the first slab in its slot */
+    MUST(!inside_freer_is_known(block), "somebody has freed a block that is live");
+    hak_free(block);
+    MUST(inside_freer_is_known(block), "nobody has freed the block");
 }
 
 /* A slab that nobody owns is on offer from the very block on that makes it worth using, though nobody adopts it then:
@@ -314,6 +348,22 @@ void superslabs_get_memory_in_part_at_the_same_time() {
     MUST(inside_pool_count().superslabs == 3, "%zu SuperSlabs", inside_pool_count().superslabs);
 }
 
+/* What an aligned run leaves free behind it, and no slot of the SuperSlabs before it. */
+void what_lies_behind_an_aligned_run_serves() {
+    constexpr size_t kAlign = 4 * kSuperSlab;
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    auto next = [] { return inside_pool_count().superslabs_peak; };
+    while (!aligned_to(inside_slot_address(next() * kPerSuperSlab), kAlign))
+        inside_pool_take_run(client, 1, kSuperSlab, &zero);
+    size_t first = next();
+    MUST(inside_pool_take_run(client, 1, kAlign, &zero) == first, "the run begins elsewhere");
+    for (size_t i = 1; i < 4; i++) {
+        size_t got = inside_pool_take_run(client, 1, kSuperSlab, &zero);
+        MUST(got == first + i, "SuperSlab %zu, not %zu", got, first + i);
+    }
+}
+
 /* The system refuses to move pages. What was to take them is as it was: free, and not resident. */
 void a_refused_move_leaves_nothing_resident() {
     char *block = blocks_of(1, 3 * kMiB)[0];
@@ -341,6 +391,26 @@ void a_move_that_breaks_loses_nothing() {
     blocks_of(superslabs - active / kPerSuperSlab, kMiB + 1);
     MUST(inside_pool_count().superslabs == superslabs, "%zu SuperSlabs, not %zu", inside_pool_count().superslabs,
          superslabs);
+}
+
+/* The system refuses huge pages for a run, and has unmapped what was there. That serves before new SuperSlabs do. */
+void what_a_refusal_unmapped_serves_again() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    moves = kRefuse;
+    breaks_bytes = 2 * kSuperSlab, breaks_after = 1; /* the first of them makes the run */
+    MUST(inside_pool_take_run(client, 2, kSuperSlab, &zero) == inside_no_slot, "the run was not refused");
+    take_slots(2 * kPerSuperSlab);
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
+/* A process without a mapping to spare may still unmap a piece, and map it as a part of its neighbour. */
+void a_superslab_that_was_refused_once_serves() {
+    moves = kRefuse;
+    breaks_bytes = kSuperSlab;
+    take_slots(1);
+    MUST(breaks_after < 0, "nothing was refused");
+    MUST(inside_pool_count().superslabs_peak == 1, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
 /* A freed block was made inaccessible, and the system refuses to make it accessible again. It waits until it does. */
@@ -399,6 +469,16 @@ void memory_is_not_scarce_because_too_much_was_asked_for() {
 void limit_addresses(long bytes) {
     struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
     setrlimit(RLIMIT_AS, &limit);
+}
+/* There were no addresses when the program started, and it has limited itself since. Most of them stay its own. */
+void a_program_that_limits_itself_keeps_its_addresses() {
+    constexpr size_t kLimit = 64 * kGiB;
+    MUST(hak_malloc(100) == nullptr, "there is memory");
+    refused_from = SIZE_MAX;
+    limit_addresses(kLimit);
+    blocks_of(1, 100);
+    void *own = mmap(nullptr, kLimit / 4 * 3, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MUST(own != MAP_FAILED, "less than three quarters of them are left");
 }
 /* From a part of the limit on blocks are packed. If it fails, they are only once the system has refused memory. */
 void memory_is_scarce_from_a_part_of_the_limit() {
@@ -529,6 +609,25 @@ void who_starts_the_purger_gets_no_heap() {
     MUST(!inside_has_heap(), "the thread has a heap from the start");
     inside_before_thread();
     MUST(!inside_has_heap(), "the thread was given a heap that it did not need");
+}
+
+/* Two threads, and less memory in use than a thread of the library's is worth. */
+void a_small_program_gets_no_purger() {
+    std::mutex end;
+    std::promise<void> begun;
+    end.lock();
+    std::thread other([&] {
+        hak_free(hak_malloc(1));
+        begun.set_value();
+        std::lock_guard<std::mutex> wait(end);
+    });
+    begun.get_future().wait();
+    blocks_of(20, 100'000);
+    MUST(!inside_has_purger(), "there is one");
+    blocks_of(40, 200'000);
+    MUST(inside_has_purger(), "there is none, though 8 MB are in use");
+    end.unlock();
+    other.join();
 }
 
 #if defined(__x86_64__)
@@ -688,6 +787,8 @@ struct Case {
     {"empty", an_empty_slab_goes_back, {}, 0},
     {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
     {"offered", a_slab_is_offered_once_enough_is_free, {}, 0},
+    {"not_all_cut", a_slab_that_is_not_all_cut_stays, {}, 0},
+    {"freer", who_freed_a_live_block_is_not_said, {}, 0},
     {"statistics", statistics_need_no_memory, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
@@ -698,10 +799,14 @@ struct Case {
      0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
     {"in_parts", superslabs_get_memory_in_part_at_the_same_time, {}, 0},
+    {"aligned", what_lies_behind_an_aligned_run_serves, {}, 0},
+    {"refused_huge", what_a_refusal_unmapped_serves_again, {"HAKMEM_HUGE_PAGES=always", "HAKMEM_CGROUP=0"}, 0},
+    {"refused_once", a_superslab_that_was_refused_once_serves, {}, 0},
     {"refused_move", a_refused_move_leaves_nothing_resident, {}, 0},
     {"broken_move", a_move_that_breaks_loses_nothing, {}, 0},
     {"inaccessible", a_span_that_stays_inaccessible_is_not_lost, {}, 0},
     {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
+    {"limits_itself", a_program_that_limits_itself_keeps_its_addresses, {"HAK_TEST_REFUSES=1"}, 0},
     {"refused", a_refused_purge_gives_nothing_back, {"HAKMEM_PURGE=never"}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"old_kernel", an_old_kernel_maps_elsewhere, {"HAKMEM_REGION_BYTES=0"}, 0},
@@ -716,6 +821,7 @@ struct Case {
     {"offer_in_use", an_offer_in_use_stays_one, {}, 0},
     {"lost_loans", a_child_finds_offers_behind_lost_loans, {}, 0},
     {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
+    {"small", a_small_program_gets_no_purger, {"HAKMEM_PURGER=1"}, 0},
     {"no_heap", who_starts_the_purger_gets_no_heap, {"HAKMEM_PURGER=1"}, 0},
     {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},

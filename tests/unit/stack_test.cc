@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -385,6 +386,26 @@ TEST(Stack, ModulesOfAddresses) {
     EXPECT_EQ(inside_module_at(in_libc).base, code(info.dli_fbase));
     for (uintptr_t nowhere : {uintptr_t{0}, UINTPTR_MAX, code(&info)})
         EXPECT_EQ(inside_module_at(nowhere).path, nullptr) << "the stack, too, is in no module";
+}
+
+/* If it fails, a library without a build id gets another's, or none that it has. */
+TEST(Stack, ABuildIdIsOneOfTheSegmentsThatTheHeaderCounts) {
+    constexpr size_t kNotes = 4096;
+    alignas(4096) static char image[2 * kNotes];
+    auto *header = reinterpret_cast<ElfW(Ehdr) *>(image);
+    auto *segments = reinterpret_cast<ElfW(Phdr) *>(header + 1);
+    auto *note = reinterpret_cast<ElfW(Nhdr) *>(image + kNotes);
+    memcpy(header->e_ident, ELFMAG, SELFMAG);
+    header->e_phoff = sizeof *header;
+    segments[1].p_type = PT_NOTE;
+    segments[1].p_vaddr = segments[1].p_offset = kNotes;
+    segments[1].p_filesz = sizeof *note + 4 + 20;
+    *note = {4, 20, NT_GNU_BUILD_ID};
+    memcpy(note + 1, "GNU", 4);
+    for (int segments_told : {0, 1, 2}) {
+        header->e_phnum = static_cast<ElfW(Half)>(segments_told);
+        EXPECT_EQ(inside_has_build_id(image), segments_told == 2) << segments_told;
+    }
 }
 
 /* If it fails, whoever may exchange the file of a loaded library makes a crash hang instead of being reported. */
