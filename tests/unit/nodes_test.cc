@@ -372,6 +372,21 @@ void hard_limit(bool locked) {
 void a_limit_moves_memory() { hard_limit(false); }
 void a_limit_with_locked_memory() { hard_limit(true); }
 
+/* The pages stay where they were touched. If it fails, what is freed there serves the threads of another node. */
+void a_block_that_moves_takes_its_pages_along() {
+    go_to(0);
+    void *block = memset(hak_malloc(3 * kMiB), 1, 3 * kMiB), *wall = hak_malloc(3 * kMiB);
+    long moved = counter("huge_moved_pages");
+    go_to(1);
+    auto *grown = static_cast<char *>(hak_realloc(block, 12 * kMiB));
+    must_hold(wall, 0);
+    if (counter("huge_moved_pages") == moved)
+        return; /* the kernel moves no pages */
+    must_hold(grown, 0);
+    must_hold(grown + 2 * kMiB, 0);
+    must_hold(grown + 4 * kMiB, 1);
+}
+
 /* ---- the rest ---- */
 
 void arenas_keep_nodes_apart() {
@@ -477,6 +492,7 @@ struct Case {
     {"last_blocks", the_last_blocks_are_anybodys, {"HAKMEM_REGION_BYTES=256m"}},
     {"limit", a_limit_moves_memory, {"HAKMEM_PURGER=0"}},
     {"limit_locked", a_limit_with_locked_memory, {"HAKMEM_PURGER=0"}},
+    {"moved_pages", a_block_that_moves_takes_its_pages_along, {"HAKMEM_PURGER=0"}},
     {"arenas", arenas_keep_nodes_apart, {"HAKMEM_PURGER=0"}},
     {"last_arenas", the_last_memory_is_any_arenas, {"HAKMEM_REGION_BYTES=256m"}},
     {"children", children_keep_nodes_apart, {"HAKMEM_PURGER=0"}},

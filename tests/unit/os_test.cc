@@ -29,6 +29,9 @@ extern "C" { /* os.h and scratch.h, which are C11 */
 void os_wait(std::atomic<uint32_t> *word, uint32_t value, unsigned ms);
 void os_wake(std::atomic<uint32_t> *word);
 bool os_places_memory(void);
+int os_move(void *from, void *to, size_t bytes); /* 0: nothing moved */
+bool os_is_mapped(void *address, size_t bytes);
+void nodes_init(unsigned wanted);
 void os_write(int fd, const char *text, size_t bytes);
 size_t os_read_file(const char *path, char *buffer, size_t bytes);
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
@@ -81,6 +84,7 @@ long refuses(const Call &) {
 
 static const char *told_release; /* NULL: the kernel's own */
 static int refused_huge;         /* pieces of memory that are to have no huge pages */
+static char *unmapped_page;      /* the page of its target that a refused move leaves without memory */
 /* These stand in for libc's. */
 extern "C" int uname(struct utsname *system) noexcept {
     if (told_release == nullptr)
@@ -91,6 +95,11 @@ extern "C" int uname(struct utsname *system) noexcept {
 extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
     refused_huge += advice == MADV_NOHUGEPAGE;
     return static_cast<int>(kernel({SYS_madvise, {reinterpret_cast<long>(address), static_cast<long>(bytes), advice}}));
+}
+extern "C" void *mremap(void *, size_t, size_t, int, ...) noexcept {
+    munmap(unmapped_page, static_cast<size_t>(getpagesize()));
+    errno = ENOMEM;
+    return MAP_FAILED;
 }
 extern "C" long syscall(long number, ...) noexcept {
     Call c = {number, {}};
@@ -191,6 +200,48 @@ TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
         waitpid(child, &status, 0);
         EXPECT_EQ(WEXITSTATUS(status), plain) << release;
     }
+}
+
+/* As on a machine with two nodes. If it fails, each program there has a file open that it did not open. */
+TEST(OsNodes, TheLookForASecondOneLeavesNoFileOpen) {
+    pid_t child = fork();
+    if (child == 0) { /* which has not looked yet */
+        long opened = -1;
+        bool closed = false;
+        Kernel says([&](const Call &c) {
+            bool asks = c.number == SYS_openat &&
+                        strcmp(reinterpret_cast<const char *>(c.words[1]), "/sys/devices/system/node/node1") == 0;
+            if (asks)
+                return opened = open("/", O_RDONLY | O_CLOEXEC);
+            closed |= c.number == SYS_close && c.words[0] == opened;
+            return kernel(c);
+        });
+        nodes_init(0);
+        _exit(opened < 0 ? 1 : closed ? 0 : 2);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+/* ---- moving ---- */
+
+/* Wherever it lies. If it fails, other threads' mappings get there, and are overwritten. */
+TEST(OsMove, WhatARefusalUnmappedIsMappedAgain) {
+    constexpr size_t kBytes = 6 * kMiB;
+    auto map = [] {
+        return static_cast<char *>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    };
+    char *from = map(), *to = map();
+    memset(from, 1, kBytes);
+    for (size_t at : {size_t{0}, 3 * kMiB, 5 * kMiB}) {
+        unmapped_page = to + at;
+        EXPECT_EQ(os_move(from, to, kBytes), 0);
+        EXPECT_TRUE(os_is_mapped(to, kBytes)) << at;
+        EXPECT_EQ(from[at], 1);
+    }
+    munmap(from, kBytes);
+    munmap(to, kBytes);
 }
 
 /* ---- zero ---- */

@@ -3,10 +3,15 @@
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <ctime>
+#include <future>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "../heap_stats.h"
@@ -14,9 +19,20 @@
 #include "inside.h"
 
 static long now_s = 1000;
-extern "C" int clock_gettime(clockid_t, struct timespec *now) noexcept {
+static bool is_main_ahead; /* time passes for other threads, whose clock is far behind */
+static thread_local bool is_main;
+extern "C" int clock_gettime(clockid_t clock, struct timespec *now) noexcept {
+    constexpr long kBehind = 50;
     static long readings;
-    *now = {now_s, ++readings};
+    static std::atomic<long> began_s{0};
+    if (!is_main_ahead || is_main) {
+        *now = {now_s, ++readings};
+        return 0;
+    }
+    syscall(SYS_clock_gettime, clock, now);
+    long none = 0;
+    began_s.compare_exchange_strong(none, now->tv_sec);
+    now->tv_sec += now_s - kBehind - began_s;
     return 0;
 }
 
@@ -113,6 +129,37 @@ TEST(Swings, EndOnceNothingHappened) {
         for (void *&block : blocks)
             block = hak_malloc(1000);
         EXPECT_FALSE(inside_leaves_lazy());
+    });
+}
+
+/* As what became LAZY at the very moment at which `hakmem purge` wants it: the purger's clock says that it is not yet
+ * so. */
+TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
+    expect_in_child([] {
+        std::mutex end;
+        std::promise<void> begun;
+        is_main = is_main_ahead = true;
+        hak_option_set("PURGE", "lazy");
+        end.lock();
+        std::thread other([&] {
+            hak_free(hak_malloc(1));
+            begun.set_value();
+            std::lock_guard<std::mutex> wait(end);
+        });
+        begun.get_future().wait();
+        std::vector<void *> blocks(400);
+        for (void *&block : blocks)
+            block = hak_malloc(200'000);
+        EXPECT_TRUE(inside_has_purger());
+        for (void *block : blocks)
+            hak_free(block);
+        EXPECT_GT(counter("lazy_slots"), 0);
+        inside_ask_for_purge();
+        for (int i = 0; i < 2; i++) /* by the second tick it has answered */
+            inside_await_tick();
+        EXPECT_EQ(inside_pool_count().lazy_slots, 0u);
+        end.unlock();
+        other.join();
     });
 }
 
