@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "../heap_stats.h"
@@ -189,6 +190,23 @@ void sized_delete_of_anothers(size_t size) {
     std::thread([&] { block = hidden(::operator new(size)); }).join();
     ::operator delete(block, too_much_for(size));
 }
+/* Smaller blocks lay in its place before, for which the size was right. */
+void sized_delete_as_of_earlier_blocks(size_t size) {
+    constexpr size_t kEarlier = 100, kSlot = 64 * kKiB;
+    std::vector<void *> earlier(8 * size / kEarlier);
+    std::set<uintptr_t> slots;
+    for (void *&block : earlier) {
+        block = hidden(::operator new(kEarlier));
+        slots.insert(reinterpret_cast<uintptr_t>(block) / kSlot);
+    }
+    for (void *block : earlier)
+        ::operator delete(block);
+    void *block = nullptr;
+    do
+        block = hidden(::operator new(size));
+    while (slots.count(reinterpret_cast<uintptr_t>(block) / kSlot) == 0);
+    ::operator delete(block, too_little_for(kEarlier) + 1);
+}
 
 /* ---- writes after free ---- */
 
@@ -345,6 +363,9 @@ const std::vector<Misuse> &cases() {
             these.push_back({"small_sized_array_delete", small_sized_array_delete, kSized, {48, 1000, 5000}});
             these.push_back({"small_sized_aligned_delete", small_sized_aligned_delete, kSized, {48, 1000, 5000}});
             these.push_back({"sized_delete_of_anothers", sized_delete_of_anothers, kSized, kSizes});
+            if (getenv("HAKMEM_SECURE") == nullptr) /* where large blocks do not lie in others' place */
+                these.push_back(
+                    {"sized_delete_as_of_earlier_blocks", sized_delete_as_of_earlier_blocks, kSized, {200 * kKiB}});
             these.push_back({"sized_aligned_delete", sized_aligned_delete, kSized, kSizes});
             these.push_back({"sized_aligned_array_delete", sized_aligned_array_delete, kSized, kSizes});
         }

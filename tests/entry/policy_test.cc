@@ -114,6 +114,17 @@ int tell_lanes(const std::string &way) {
     return 0;
 }
 
+/* The child's part: callocs where blocks were freed that were not zero. */
+int check_zeroes() {
+    for (size_t size : {100, 5000, 60000, 200000}) {
+        free(memset(malloc(size), 1, size));
+        char *block = static_cast<char *>(calloc(1, size));
+        if (size_t at = first_dirty(block, size); at != size)
+            printf("byte %zu of %zu is not zero\n", at, size);
+    }
+    return 0;
+}
+
 /* The part of this program that a line names. */
 struct Module {
     uintptr_t base = 0;
@@ -201,6 +212,13 @@ TEST_F(Policy, KnowsWhoCallsTheOtherFunctionsThatAllocate) {
         EXPECT_EQ(lines_of(outcome.out)[0], "plain: long-lived") << way.name;
         EXPECT_EQ(lines_of(outcome.out)[1], "other: default") << way.name;
     }
+}
+
+TEST_F(Policy, CallocClearsWhateverItsSiteGets) {
+    write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\n");
+    Outcome outcome = run_self({"--zeroes"}, {"HAKMEM_POLICY=" + path_});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.out, "");
 }
 
 TEST_F(Policy, HasNoEffectInSecureMode) {
@@ -356,6 +374,8 @@ const char *hak_options = "RETAIN_PERCENT=5";
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--lanes") == 0)
         return tell_lanes(argv[2]);
+    if (argc == 2 && strcmp(argv[1], "--zeroes") == 0)
+        return check_zeroes();
     if (argc > 2 && strcmp(argv[1], "--settings") == 0)
         return tell_settings({argv + 2, argv + argc});
     testing::InitGoogleTest(&argc, argv);
