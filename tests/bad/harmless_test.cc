@@ -147,6 +147,13 @@ int keep_from_children() {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 4;
 }
 
+/* Nothing notices these before the program ends. */
+int overflow_two() {
+    for (int i = 0; i < 2; i++)
+        used_before(200000)[200000] = 1;
+    return 0;
+}
+
 /* Secure mode promises less: it does not take back the page of a canary that is zero now. */
 const struct {
     const char *name;
@@ -214,6 +221,13 @@ TEST(Harmless, IsSilentOnRequest) {
     }
 }
 
+TEST(Harmless, WhatTheEndFindsIsOneLine) {
+    Outcome outcome = run_self({"overflow_two"});
+    SCOPED_TRACE(outcome.describe());
+    EXPECT_TRUE(outcome.exited(0));
+    EXPECT_EQ(count_matching(outcome.err, "hakmem: [^ ].* \\(.*-byte block\\)"), 1u);
+}
+
 TEST(Harmless, ACorrectProgramEndsWithoutALine) {
     for (const char *mode : {"HAKMEM_PURGE=auto", "HAKMEM_PURGE=lazy", "HAKMEM_PURGE=eager", "HAKMEM_PURGE=never",
                              "HAKMEM_REGION_BYTES=0", "HAKMEM_HUGE_PAGES=always", "HAKMEM_SECURE=1"}) {
@@ -238,6 +252,8 @@ int main(int argc, char **argv) {
     for (auto &one : correct)
         if (argc == 2 && strcmp(one.name, argv[1]) == 0)
             return one.run();
+    if (argc == 2 && strcmp(argv[1], "overflow_two") == 0)
+        return overflow_two();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -2,6 +2,7 @@
  * run; what they leave in a directory is looked at. If it fails, somebody who waits for a leak to show has no file when
  * it does. */
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/wait.h>
@@ -70,6 +71,7 @@ const std::map<std::string, void (*)()> kPrograms = {
          signal(SIGTERM, [](int) { _exit(7); });
          raise(SIGTERM);
      }},
+    {"without_stdin", [] { _exit(fcntl(0, F_GETFD) < 0 ? 0 : 5); }},
     {"moved", [] { std::filesystem::current_path("/"); }},
     {"forks",
      [] {
@@ -195,6 +197,14 @@ TEST_F(Dumps, LieWhereTheProgramStarted) {
     Outcome moved = run_self({"--program", "moved"}, {"HAKMEM_PROFILE_FILE=heap", "HAKMEM_STATS_FILE=stats"});
     std::filesystem::current_path(before);
     EXPECT_EQ(left(moved), (Files{{"heap.PID", "exit"}, {"stats.PID", ""}})) << moved.describe();
+}
+
+/* Else a program that was started without one reads the file as its standard input, or closes it. */
+TEST_F(Dumps, TakeNoDescriptorThatTheProgramMayUse) {
+    Outcome outcome =
+        run_self({"--program", "without_stdin"}, {"HAKMEM_STATS_FILE=" + place_ + "/stats"}, [](long) { close(0); });
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(left(outcome), (Files{{"stats.PID", ""}}));
 }
 
 TEST_F(Dumps, OfEachProcessByItself) {

@@ -206,6 +206,17 @@ int inside_borrow(const void *block) {
         slab_lend(hak_heap, slab_of(block));
     return adopted;
 }
+int inside_unlist_half_listed(const void *block) {
+    enum { NO_NEIGHBOUR = 12345 };
+    struct slab *s = slab_of(block), *lowest = slab_of_slot(0);
+    _Atomic uint32_t *first = &hak_heap->owned.class_first[slab_class(s)];
+    if (load_relaxed(first) != slot_of(s) + 1)
+        return 0;
+    store_relaxed(first, s->tiny.class_next);
+    lowest->tiny.class_next = NO_NEIGHBOUR;
+    slab_unlist(hak_heap, s);
+    return lowest->tiny.class_next == NO_NEIGHBOUR && load_relaxed(first) == 0;
+}
 unsigned inside_borrowed(void *heap) { return load_relaxed(&((struct heap *)heap)->lent.slabs); }
 int inside_serves_arena(void *heap) { return heap_is_of_arena(heap); }
 void inside_loan_end_begin(const void *block) { store_relaxed(&slab_of(block)->owner, OWNER_NONE); }

@@ -166,6 +166,9 @@ void inside_loan_end(const void *block); /* … and is nobody's again. */
 int inside_may_be_freed(void *p);
 /* slab.h: this thread has the slab on loan from now on. False: somebody owns it. */
 int inside_borrow(const void *block);
+/* Takes the block's slab, which is first on its class's list, off its heap's lists as a child does whose parent was
+ * forked before the last store that put it there. Whether no other slab was taken for its neighbour. */
+int inside_unlist_half_listed(const void *block);
 unsigned inside_borrowed(void *heap); /* slabs that it has on loan */
 /* A thread ends the loan, and is interrupted before it counts that. */
 void inside_loan_end_begin(const void *block);

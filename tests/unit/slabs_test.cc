@@ -205,6 +205,17 @@ void a_slab_that_is_not_all_cut_stays() {
     MUST(record.owner == inside_heap() && record.usable, "the heap has let go of the slab");
 }
 
+/* A signal's handler forked while the slab was being listed. */
+void a_slab_that_is_half_listed_is_taken_off() {
+    auto blocks = blocks_of(300, 1000);
+    size_t slot = slot_of(blocks[100]), freed = 0;
+    MUST(slot != 0, "the lowest slab is to stay as it is");
+    for (char *block : blocks)
+        if (slot_of(block) == slot && freed++ < inside_class_at(inside_tiny_class_of(1000)).reuse_at)
+            hak_free(block);
+    MUST(inside_unlist_half_listed(blocks[100]), "the slab's list does not end, or another slab has changed");
+}
+
 /* Another thread may have handed out a block since it looked free. Nobody is said to have freed it then. */
 void who_freed_a_live_block_is_not_said() {
     hak_free(hak_malloc(1));
@@ -296,6 +307,21 @@ void clients_owe_few_slots() {
         inside_pool_take(client, 1, 1, 1, &zero);
         size_t told = inside_pool_empty_told(), are = inside_pool_count().empty_slots;
         MUST(told < are + 8, "%zu slots are EMPTY, the totals say %zu", are, told);
+    }
+}
+
+/* However much the tables take, which are counted, too. */
+void the_last_slot_below_the_limit_is_had() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t superslabs = 1; superslabs < 40; superslabs++) {
+        hak_option_set("HARD_LIMIT", "0");
+        while (inside_pool_count().superslabs_peak < superslabs)
+            inside_pool_take(client, 1, 1, 1, &zero);
+        inside_pool_settle(client);
+        hak_option_set("HARD_LIMIT", std::to_string(inside_limits_counted_bytes() + kSlot).c_str());
+        MUST(inside_pool_take(client, 1, 1, 1, &zero) != inside_no_slot, "refused, with %zu SuperSlabs", superslabs);
+        MUST(inside_pool_take(client, 1, 1, 1, &zero) == inside_no_slot, "one more, with %zu SuperSlabs", superslabs);
     }
 }
 
@@ -788,11 +814,13 @@ struct Case {
     {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
     {"offered", a_slab_is_offered_once_enough_is_free, {}, 0},
     {"not_all_cut", a_slab_that_is_not_all_cut_stays, {}, 0},
+    {"half_listed", a_slab_that_is_half_listed_is_taken_off, {}, 0},
     {"freer", who_freed_a_live_block_is_not_said, {}, 0},
     {"statistics", statistics_need_no_memory, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
+    {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"large",
      a_large_heap_times_its_pages,
      {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_HUGE_PAGES_FROM=160m", "HAKMEM_CGROUP=0"},
