@@ -140,6 +140,19 @@ void free_pages_of_neighbours_are_noted() {
     must_be_trimmed(2);
 }
 
+/* Blocks that fill pages, of which one in four stays. */
+void free_pages_of_mid_slabs_go() {
+    if (getpagesize() != 4096)
+        return; /* others are larger than the blocks */
+    hak_option_set("ring_blocks", "1"); /* all others go back to their slabs */
+    hak_option_set("RETAIN_BYTES", "0");
+    auto blocks = blocks_of(400, 12288);
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % 4 != 0)
+            hak_free(blocks[i]);
+    MUST(counter("trimmed_pages") > 300, "%ld pages went", counter("trimmed_pages"));
+}
+
 /* Some pages of a slab that serves its class again have gone, and stay gone. */
 void an_empty_slab_without_all_its_pages_goes_back() {
     auto blocks = blocks_of(300, 1000);
@@ -637,6 +650,12 @@ void who_starts_the_purger_gets_no_heap() {
     MUST(!inside_has_heap(), "the thread was given a heap that it did not need");
 }
 
+/* Threads that pthread_create did not make end without being counted as threads: then their heaps tell. */
+void the_last_heap_that_goes_calls_the_purger() {
+    hak_free(hak_malloc(1));
+    MUST(inside_last_thread_calls_purger(), "it waits for good");
+}
+
 /* Two threads, and less memory in use than a thread of the library's is worth. */
 void a_small_program_gets_no_purger() {
     std::mutex end;
@@ -809,6 +828,7 @@ struct Case {
 } const kCases[] = {
     {"first", the_first_slot_is_trimmed, {}, 0},
     {"neighbours", free_pages_of_neighbours_are_noted, {}, 0},
+    {"mid", free_pages_of_mid_slabs_go, {}, 0},
     {"live", a_slab_with_a_live_block_stays, {"HAKMEM_ON_ERROR=warn"}, 0},
     {"empty", an_empty_slab_goes_back, {}, 0},
     {"empty_in_part", an_empty_slab_without_all_its_pages_goes_back, {}, 0},
@@ -850,6 +870,7 @@ struct Case {
     {"lost_loans", a_child_finds_offers_behind_lost_loans, {}, 0},
     {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
     {"small", a_small_program_gets_no_purger, {"HAKMEM_PURGER=1"}, 0},
+    {"called", the_last_heap_that_goes_calls_the_purger, {"HAKMEM_PURGER=1"}, 0},
     {"no_heap", who_starts_the_purger_gets_no_heap, {"HAKMEM_PURGER=1"}, 0},
     {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},
