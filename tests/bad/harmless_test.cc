@@ -147,7 +147,7 @@ int keep_from_children() {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 4;
 }
 
-/* Nothing notices these before the program ends. */
+/* Nothing notices these overflows before the program ends. */
 int overflow_two() {
     for (int i = 0; i < 2; i++)
         used_before(200000)[200000] = 1;

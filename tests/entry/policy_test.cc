@@ -114,7 +114,7 @@ int tell_lanes(const std::string &way) {
     return 0;
 }
 
-/* The child's part: callocs where blocks were freed that were not zero. */
+/* The child's part: calloc gets memory to which the users of freed blocks have written. */
 int check_zeroes() {
     for (size_t size : {100, 5000, 60000, 200000}) {
         free(memset(malloc(size), 1, size));

@@ -132,4 +132,44 @@ TEST(Counters, AddUpAmongThreads) {
     expect_identities("trimmed");
 }
 
+/* A miss may bring more spans than the one it needs: each is one that was taken, and one of a large block. */
+TEST(Counters, LargeSpansThatComeTogetherAreCountedOneByOne) {
+    std::vector<void *> blocks(300);
+    auto round = [&blocks] {
+        for (void *&block : blocks)
+            block = hak_malloc(100000);
+        for (void *block : blocks)
+            hak_free(block);
+    };
+    ASSERT_EQ(hak_option_set("PURGE", "never"), 0);
+    round();
+    Figures before;
+    for (int i = 0; i < 3; i++)
+        round();
+    Figures after;
+    EXPECT_GT(after.of("stage1_reused_empty"), before.of("stage1_reused_empty"));
+    EXPECT_EQ(after.of("large_spans") - before.of("large_spans"), after.sum(kSpans) - before.sum(kSpans));
+    ASSERT_EQ(hak_option_set("PURGE", "auto"), 0);
+}
+
+pthread_key_t end_key;
+void allocate_at_end(void *rounds_left) {
+    hak_free(hak_malloc(100));
+    if (rounds_left != &end_key)
+        pthread_setspecific(end_key, &end_key); /* once more, when all other destructors have run */
+}
+
+/* A destructor that runs after the heap's own may still allocate. */
+TEST(Counters, CallsOfThreadsWhoseHeapHasEndedAreCounted) {
+    static int first;
+    ASSERT_EQ(pthread_key_create(&end_key, allocate_at_end), 0);
+    long before = counter("afterlife_calls");
+    std::thread([] {
+        hak_free(hak_malloc(100));
+        pthread_setspecific(end_key, &first);
+    }).join();
+    EXPECT_GT(counter("afterlife_calls"), before);
+    pthread_key_delete(end_key);
+}
+
 } // namespace

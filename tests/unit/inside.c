@@ -262,6 +262,7 @@ static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
 unsigned inside_tiny_index(const void *block) {
     return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
 }
+void inside_inherit(void) { hak_heap->inherits = true; }
 int inside_freer_is_known(const void *block) {
     return search_freer(hak_heap, slab_of(block), (uintptr_t)block) != FREER_UNKNOWN;
 }

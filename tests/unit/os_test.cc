@@ -202,7 +202,8 @@ TEST(OsTemplates, AreMadeWhereTheKernelNeedsThem) {
     }
 }
 
-/* As on a machine with two nodes. If it fails, each program there has a file open that it did not open. */
+/* The kernel answers as on a machine with two nodes. If it fails, each program there has a file open that it did not
+ * open. */
 TEST(OsNodes, TheLookForASecondOneLeavesNoFileOpen) {
     pid_t child = fork();
     if (child == 0) { /* which has not looked yet */
@@ -226,7 +227,8 @@ TEST(OsNodes, TheLookForASecondOneLeavesNoFileOpen) {
 
 /* ---- moving ---- */
 
-/* Wherever it lies. If it fails, other threads' mappings get there, and are overwritten. */
+/* A refused move may unmap any page of its target. If the test fails, other threads' mappings get there, and are
+ * overwritten. */
 TEST(OsMove, WhatARefusalUnmappedIsMappedAgain) {
     constexpr size_t kBytes = 6 * kMiB;
     auto map = [] {

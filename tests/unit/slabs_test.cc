@@ -140,10 +140,10 @@ void free_pages_of_neighbours_are_noted() {
     must_be_trimmed(2);
 }
 
-/* Blocks that fill pages, of which one in four stays. */
+/* The blocks fill whole pages, and one in four stays. */
 void free_pages_of_mid_slabs_go() {
-    if (getpagesize() != 4096)
-        return; /* others are larger than the blocks */
+    if (getpagesize() != 4096) /* a larger page holds parts of several blocks */
+        return;
     hak_option_set("ring_blocks", "1"); /* all others go back to their slabs */
     hak_option_set("RETAIN_BYTES", "0");
     auto blocks = blocks_of(400, 12288);
@@ -239,6 +239,28 @@ void who_freed_a_live_block_is_not_said() {
     MUST(inside_freer_is_known(block), "nobody has freed the block");
 }
 
+/* A heap's last thread may have gathered the block. Then nobody knows which of the two freed it. */
+void who_freed_a_gathered_block_is_said_if_known() {
+    std::vector<char *> blocks;
+    std::mutex end;
+    std::promise<void> begun;
+    end.lock();
+    hak_free(hak_malloc(1));
+    std::thread owner([&] {
+        blocks = blocks_of(20, 1000);
+        begun.set_value();
+        std::lock_guard<std::mutex> wait(end);
+    });
+    begun.get_future().wait();
+    for (size_t i = 0; i < 3; i++) /* the first one is sent at once */
+        hak_free(blocks[i]);
+    MUST(inside_freer_is_known(blocks[2]), "this thread has freed the block");
+    inside_inherit();
+    MUST(!inside_freer_is_known(blocks[2]), "this thread is said to have freed it");
+    end.unlock();
+    owner.join();
+}
+
 /* A slab that nobody owns is on offer from the very block on that makes it worth using, though nobody adopts it then:
  * whoever frees here is at its end. */
 void a_slab_is_offered_once_enough_is_free() {
@@ -323,7 +345,7 @@ void clients_owe_few_slots() {
     }
 }
 
-/* However much the tables take, which are counted, too. */
+/* The tables count, too. However much they take, the last slot that fits is handed out. */
 void the_last_slot_below_the_limit_is_had() {
     void *client = inside_pool_client_new();
     int zero = 0;
@@ -387,7 +409,7 @@ void superslabs_get_memory_in_part_at_the_same_time() {
     MUST(inside_pool_count().superslabs == 3, "%zu SuperSlabs", inside_pool_count().superslabs);
 }
 
-/* What an aligned run leaves free behind it, and no slot of the SuperSlabs before it. */
+/* The SuperSlabs that an aligned run leaves free behind it serve the next runs. */
 void what_lies_behind_an_aligned_run_serves() {
     constexpr size_t kAlign = 4 * kSuperSlab;
     void *client = inside_pool_client_new();
@@ -650,13 +672,13 @@ void who_starts_the_purger_gets_no_heap() {
     MUST(!inside_has_heap(), "the thread was given a heap that it did not need");
 }
 
-/* Threads that pthread_create did not make end without being counted as threads: then their heaps tell. */
+/* Only threads that pthread_create made count as threads. That others have ended, their heaps tell. */
 void the_last_heap_that_goes_calls_the_purger() {
     hak_free(hak_malloc(1));
     MUST(inside_last_thread_calls_purger(), "it waits for good");
 }
 
-/* Two threads, and less memory in use than a thread of the library's is worth. */
+/* A program with two threads gets no purger while it uses little memory. */
 void a_small_program_gets_no_purger() {
     std::mutex end;
     std::promise<void> begun;
@@ -835,6 +857,7 @@ struct Case {
     {"offered", a_slab_is_offered_once_enough_is_free, {}, 0},
     {"not_all_cut", a_slab_that_is_not_all_cut_stays, {}, 0},
     {"half_listed", a_slab_that_is_half_listed_is_taken_off, {}, 0},
+    {"gathered", who_freed_a_gathered_block_is_said_if_known, {}, 0},
     {"freer", who_freed_a_live_block_is_not_said, {}, 0},
     {"statistics", statistics_need_no_memory, {}, 0},
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},

@@ -132,8 +132,8 @@ TEST(Swings, EndOnceNothingHappened) {
     });
 }
 
-/* As what became LAZY at the very moment at which `hakmem purge` wants it: the purger's clock says that it is not yet
- * so. */
+/* Memory may become LAZY at the very moment at which `hakmem purge` asks for it. Here the purger's clock is behind, so
+ * that this memory has no age yet. */
 TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
     expect_in_child([] {
         std::mutex end;
