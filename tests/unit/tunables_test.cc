@@ -49,6 +49,8 @@ TEST(Tunables, OneClassHasItsOwnValue) {
     EXPECT_EQ(get("carve_bytes"), "4096,112:512") << "the class that serves 100 bytes";
     EXPECT_EQ(get("carve_bytes:112"), "512");
     EXPECT_EQ(get("carve_bytes:113"), "4096");
+    EXPECT_EQ(set("carve_bytes:1024", 2048), 0);
+    EXPECT_EQ(get("carve_bytes"), "4096,112:512,1024:2048") << "the largest of the tiny blocks";
     EXPECT_EQ(set("ring_blocks:1m", 2), 0);
     EXPECT_EQ(set("ring_blocks:3000", 32), 0);
     EXPECT_EQ(get("ring_blocks"), "1024,3072:32,1048576:2");
