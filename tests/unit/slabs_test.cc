@@ -360,6 +360,21 @@ void the_last_slot_below_the_limit_is_had() {
     }
 }
 
+/* Whoever has seen one canary knows no other. Behind new memory there is none. */
+void canaries_differ_from_block_to_block() {
+    constexpr size_t kBytes = 200'000;
+    std::set<uint64_t> seen;
+    for (char *block : blocks_of(8, kBytes))
+        hak_free(block);
+    for (char *block : blocks_of(8, kBytes)) {
+        uint64_t word;
+        memcpy(&word, block + kBytes, sizeof word);
+        if (word != 0)
+            seen.insert(word);
+    }
+    MUST(seen.size() > 1, "%zu canaries", seen.size());
+}
+
 /* There was no memory when the program started, and there is now. */
 void a_heap_may_begin_late() {
     MUST(hak_malloc(100) == nullptr, "there is memory");
@@ -863,6 +878,7 @@ struct Case {
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
+    {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"large",
      a_large_heap_times_its_pages,
