@@ -74,10 +74,6 @@ enum trim {
     TRIM_IDLE, /* all pages that look free go */
     TRIM_ALL,  /* all free pages go, whatever is known of them, and none become LAZY */
 };
-/* The share of what a slab has resident that makes a call worth it. `phases` takes 193 million instructions without
- * looks, 222 with a quarter, 210 with a third and 203 with half. But where one block of 64 bytes in 100 stays, 73 of
- * 112 MB stay with half, and 61 with a third. */
-#define TRIM_WORTH_SHARE 3
 
 /* Called for a block. False: enough. */
 typedef bool block_visitor(void *block, size_t bytes, void *argument);

@@ -21,6 +21,12 @@
 #include "base/snapshot.h"
 
 #define DENSE_LOOKS 64 /* slabs that a dense allocation looks at before it takes a new one */
+/* What makes the calls worth it for TRIM_BUSY: pages a call, and a share of what the slab has resident. 40,000 blocks
+ * of 1,500 B, freed in random order, take 11,041 calls if a third of the blocks is enough, 7,235 with a third of the
+ * pages, 5,671 with half, and 5,327 with a third and two pages a call; with one in ten left 25, 29, 32 and 32 MiB stay
+ * of 62. The peak of `phases 12 8` is 38.4 MiB, with half 39.6. */
+#define WORTH_PAGES 2
+#define WORTH_SHARE 3
 
 static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
 static char *block_at(const struct slab *s, unsigned i) {
@@ -196,21 +202,48 @@ struct mid_purge {
     bool lazy;
 };
 
+/* Takes the lowest run of neighbours from `left`. *begin and *end: the whole pages within it. */
+static uint64_t take_run(const struct slab *s, uint64_t *left, uintptr_t *begin, uintptr_t *end) {
+    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
+    unsigned first = lowest_bit(*left), n = *left == ~(uint64_t)0 ? 64 : lowest_bit(~(*left >> first));
+    uint64_t run = low_bits(n) << first;
+    *begin = round_up((uintptr_t)block_at(s, first), page);
+    *end = round_down((uintptr_t)block_at(s, first) + (size_t)n * bytes, page);
+    *left &= ~run;
+    return run;
+}
+
+/* How many bytes of whole pages lie within runs of these blocks. *calls: how many of the runs have a block of `those`.
+ */
+static size_t bytes_within(const struct slab *s, uint64_t blocks, uint64_t those, unsigned *calls) {
+    size_t bytes = 0;
+    for (uintptr_t begin, end; blocks != 0;) {
+        uint64_t run = take_run(s, &blocks, &begin, &end);
+        bytes += end > begin ? end - begin : 0;
+        *calls += end > begin && (run & those) != 0;
+    }
+    return bytes;
+}
+
+/* Of the blocks `ours` those that are `resident` would go. Are they enough to be worth the calls? */
+static bool is_worth_calls(const struct slab *s, uint64_t ours, uint64_t resident) {
+    unsigned calls = 0;
+    size_t gone = bytes_within(s, ours & ~resident, 0, &calls), free = bytes_within(s, ours, resident, &calls) - gone;
+    size_t kept = (size_t)s->mid.blocks * s->mid.block_bytes - gone;
+    return free >= calls * WORTH_PAGES * os_page_bytes() && free * WORTH_SHARE >= kept;
+}
+
 /* Purges runs of the blocks `ours` of which at least one is `resident`, until the system refuses. */
 static void purge_runs(struct mid_purge *purge, const struct slab *s, uint64_t ours, uint64_t resident) {
-    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    for (uint64_t left = ours, run; left != 0; left &= ~run) {
-        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
-        run = low_bits(n) << first;
-        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
-        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * bytes, page);
+    for (uintptr_t begin, end; ours != 0;) {
+        uint64_t run = take_run(s, &ours, &begin, &end);
         if ((resident & run) == 0 || begin >= end)
             continue;
         if (!purge_pages((void *)begin, end - begin, purge->lazy)) /* NOLINT: slabs are addresses */
             return;
         if (!purge->lazy && !purge_keep_apart((void *)begin, end - begin)) /* NOLINT: slabs are addresses */
             purge->lost |= run;
-        purge->pages += (end - begin) / page;
+        purge->pages += (end - begin) / os_page_bytes();
         purge->within |= run;
     }
 }
@@ -229,8 +262,7 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
         return 0;
     size_t purged_before = purged_bytes(s, ours);
     uint64_t resident = all ? ours : mid_resident_blocks(s->mid.state, ours, !purge.lazy);
-    unsigned given_back = count_bits(ours & ~resident), kept = s->mid.blocks - given_back;
-    if (how != TRIM_BUSY || count_bits(resident) * TRIM_WORTH_SHARE >= kept)
+    if (how != TRIM_BUSY || is_worth_calls(s, ours, resident))
         purge_runs(&purge, s, ours, resident);
     if (purged_before == 0 && purge.pages != 0)
         retain_trimmed_first();

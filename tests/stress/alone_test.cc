@@ -424,6 +424,24 @@ TEST(Alone, WholeFreePagesGoBackAsBlocksAreFreed) {
     in_child([] { keep_one_in(12 * kKiB, 5); });
 }
 
+/* Where six in ten blocks of 1,500 bytes are free, at random, so is one page in seven, and nearly each would take a
+ * call of its own. They stay until more of the slab is free. */
+void free_six_in_ten() {
+    stop_clock();
+    constexpr size_t kBytes = 1500, kCount = 24 * kMiB / kBytes;
+    std::mt19937 random(3);
+    Array<char *> blocks(kCount);
+    for (size_t i = 0; i < kCount; i++)
+        blocks.add(filled(kBytes));
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (char **block = blocks.begin(); block < blocks.begin() + kCount * 6 / 10; block++)
+        S.free(*block);
+    EXPECT_LE(trimmed_pages(), static_cast<long>(24 * kMiB / 4096 / 100)) << heap_stats_text();
+    for (char **block = blocks.begin() + kCount * 6 / 10; block < blocks.end(); block++)
+        S.free(*block);
+}
+TEST(Alone, FewPagesOfASlabAreNotWorthACall) { in_child(free_six_in_ten); }
+
 /* Memory that is wanted back at once, again and again, is not given back each time. */
 void fill_again() {
     stop_clock();
