@@ -9,8 +9,6 @@
 #include "retain.h"
 
 #define SETTLE_SLOTS 8 /* slots that a client takes or gives before it settles: 512 KiB */
-#define TOUCHED_WHOLE_MAX                                                                                              \
-    (8 * KIB) /* programs touch all of a block of this size, but may touch only a part of a larger one */
 
 /* For the log. */
 static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(superslab * SUPERSLAB_SLOTS); }
@@ -61,8 +59,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
         return BITSET_NONE; /* new memory was refused before */
     while (slot == BITSET_NONE && superslab_map_waiting())
         slot = superslab_take_clean(wish);
-    bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;
-    enum contents contents = touched_whole ? CONTENTS_TOUCHED : CONTENTS_SPANS;
+    enum contents contents = superslab_is_touched_whole(wish->tag) ? CONTENTS_TOUCHED : CONTENTS_SPANS;
     if (slot != BITSET_NONE && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0)
         huge_pages_wanted_back(slot);
     while (slot == BITSET_NONE) {

@@ -73,13 +73,26 @@ static uint32_t keep_slots_apart(size_t superslab, uint32_t slots) {
     return lost;
 }
 
+/* Did all slots last hold blocks of one class, which programs touch whole? Then the next ones will, too. So a SuperSlab
+ * from the time when the heap was small gets a huge page, if others have paid. With slots of several classes what the
+ * next phase uses half weighs too much: the peak of `phases 8 16` is 70 MiB instead of 64 to 66. */
+static bool held_small_blocks(size_t superslab) {
+    const struct superslab *ss = superslab_at(superslab);
+    unsigned tag = load_relaxed(&ss->last_class[0]);
+    bool same = superslab_is_touched_whole(tag);
+    for (unsigned i = 1; same && i < SUPERSLAB_SLOTS; i++)
+        same = load_relaxed(&ss->last_class[i]) == tag;
+    return same;
+}
+
 /* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may
  * have lost its memory. */
 static bool renew_whole(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint8_t was = load_relaxed(&ss->huge);
-    bool apart = load_relaxed(&ss->apart), wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back),
-         pays = wants && page_cost_pays(was != HUGE_NONE), fits = was == HUGE_WHOLE && !apart;
+    bool apart = load_relaxed(&ss->apart), fits = was == HUGE_WHOLE && !apart;
+    bool wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back) || held_small_blocks(superslab),
+         pays = wants && page_cost_pays(was != HUGE_NONE);
     if (!wants || pays == fits || option(OPT_SECURE))
         return true;
     rmw_add(&hak_purge.mapped_apart, apart ? -1 : 0);

@@ -11,8 +11,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <random>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -370,6 +372,38 @@ void swing_in_threads() {
     EXPECT_LE(heap_rss_bytes(), before + 4 * kMiB) << heap_stats_text();
 }
 TEST(Alone, LittleStaysAfterManyThreads) { in_child(swing_in_threads); }
+
+/* Mappings for which huge pages were asked, whether or not the system had some. */
+size_t advised_huge_bytes() {
+    std::ifstream smaps("/proc/self/smaps");
+    size_t sum = 0, bytes = 0;
+    for (std::string line; std::getline(smaps, line);) {
+        unsigned long begin = 0, end = 0;
+        if (sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) /* NOLINT: what is no number counts for nothing */
+            bytes = end - begin;
+        else if (line.compare(0, 8, "VmFlags:") == 0 && line.find(" hg") != std::string::npos)
+            sum += bytes;
+    }
+    return sum;
+}
+
+/* The first 16 MiB of a heap that grows to 40 have small pages, as the heap was small then. Once all is freed, huge
+ * pages are asked for them, too, except for the SuperSlabs of what stays. */
+TEST(Alone, WhatWasMadeSmallComesBackHuge) {
+    if (!runs_alone_on("cheap"))
+        GTEST_SKIP() << "is a test of its own, under host.c";
+    constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
+    Array<char *> blocks(kTotal / kBytes);
+    for (size_t i = 0; i < kTotal / kBytes; i++)
+        blocks.add(filled(kBytes));
+    auto pages = heap_stats()["huge_pages"];
+    bool pay = pages["timed"].number != 0 && pages["dear"].number == 0; /* else the kernel had none left to give */
+    size_t before = advised_huge_bytes();
+    for (char *block : blocks)
+        S.free(block);
+    if (pay)
+        EXPECT_GE(advised_huge_bytes(), before + 8 * kMiB) << heap_stats_text();
+}
 
 TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}})
