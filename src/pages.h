@@ -8,7 +8,8 @@
  *     allocated from since its last look gives all its free pages back.
  *  3. Where there is no purger, the freeing thread looks: at up to two noted slabs each time that half of what was out
  *     of one has come back (slab_next_look), while more are noted than may be (retain_may_note). In turn, so that those
- *     that are still being freed are looked at last. A slab gives a third of its resident pages at least, or none.
+ *     that are still being freed are looked at last. A slab gives a third of its resident pages at least, or none;
+ *     a mid slab two pages with each call, too.
  *  4. A look reads the first word of blocks, in each page up to the first block that is out.
  *
  * In tiny slabs:
