@@ -91,14 +91,15 @@ static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     pool_give(&h->client, slot_of(s), s->slots, 0, resident);
 }
 
-/* Spans that the system would not make accessible, as slot + 1, linked by slack_bytes. Pushed one at a time and taken
+/* Spans that the system would not make accessible, as slot + 1, linked by span_slots. Pushed one at a time and taken
  * whole, so that whoever has one has it alone; the read-modify-writes carry the links along. */
 static _Atomic uint32_t waiting_spans;
 
 static void put_waiting(struct slab *s) {
+    store_relaxed(&s->single.state, BLOCK_CACHED | BLOCK_TAKEN); /* no ring says any more who freed it */
     uint32_t first = load_relaxed(&waiting_spans);
     do
-        s->single.slack_bytes = first;
+        s->single.span_slots = first;
     while (!rmw_cas(&waiting_spans, &first, (uint32_t)slot_of(s) + 1));
 }
 
@@ -106,7 +107,7 @@ static void large_empty_caches(struct heap *h) {
     uint32_t at = load_relaxed(&waiting_spans) != 0 ? rmw_swap(&waiting_spans, 0) : 0;
     while (at != 0) {
         struct slab *s = slab_of_slot(at - 1);
-        at = s->single.slack_bytes;
+        at = (uint32_t)s->single.span_slots;
         unshut(s) ? give_open_span(h, s, false) : put_waiting(s);
     }
 }
@@ -159,8 +160,9 @@ static void keep_further(struct heap *h, size_t superslab, uint32_t left, unsign
         start = highest_bit(left) + 1 - slots;
         size_t slot = superslab * SUPERSLAB_SLOTS + start;
         count(&h->client.counters, COUNT_stage1_reused_empty);
-        struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, BLOCK_CACHED | BLOCK_TAKEN);
-        if (!ring_put(ring, (uintptr_t)slab_address(s), &s->single.state))
+        uint8_t state = BLOCK_CACHED | BLOCK_TAKEN;
+        struct slab *s = begin_block(h, slot, slots, slots * SLOT_BYTES, true, state);
+        if (!ring_put(ring, (uintptr_t)slab_address(s), &s->single.state, state))
             give_span(h, s);
     }
     caches_leave(h);
@@ -258,7 +260,7 @@ static void large_free(struct heap *h, struct slab *s, void *p) {
         return;
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, block_bytes) : NULL;
-    bool kept = ring_put(ring, (uintptr_t)p, &s->single.state);
+    bool kept = ring_put(ring, (uintptr_t)p, &s->single.state, BLOCK_CACHED);
     caches_leave(h);
     if (!kept)
         give_span(h, s);

@@ -428,7 +428,7 @@ static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->mid.block_bytes) : NULL;
-    bool kept = ring_put(ring, (uintptr_t)p, &s->mid.state[i]);
+    bool kept = ring_put(ring, (uintptr_t)p, &s->mid.state[i], BLOCK_CACHED);
     caches_leave(h);
     if (!kept)
         free_into_slab(h, s, i);

@@ -107,7 +107,7 @@ struct single_slab {
     bool is_huge;          /* secure mode: huge pages were asked for; constant */
     bool has_guards;       /* secure mode: the rest of the span is inaccessible guards; constant */
     bool is_shut;          /* the memory is inaccessible: of a large block in a ring, of secure mode's free slot */
-    size_t span_slots;     /* secure mode: slots of the whole span; constant */
+    size_t span_slots;     /* secure mode: slots of the whole span; constant. Large: see waiting_spans in large.c */
 };
 
 /* A slot has one record, of two cache lines. Whoever frees another heap's block reads the first line, which seldom

@@ -336,11 +336,17 @@ static bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t
     return i != 0;
 }
 
+/* A thread without a heap of its own borrows one for each call. */
+static bool thread_borrows(void) { return hak_heap->number == HEAP_NONE && hak_heap != &heap_redirected; }
+
 enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state) {
     enum freer freer = search_only_freer();
-    if (freer == FREER_UNKNOWN && !h->inherits && caches_enter(h) &&
-        (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) == BLOCK_CACHED)
-        freer = ring_has(h, index, state) ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
+    bool waits = freer == FREER_UNKNOWN && caches_enter(h) &&
+                 (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) == BLOCK_CACHED;
+    if (waits && ring_has(h, index, state))
+        freer = h->inherits ? FREER_UNKNOWN : FREER_THIS_THREAD;
+    else if (waits && !thread_borrows() && !presence_lost_threads())
+        freer = FREER_OTHER_THREAD;
     caches_leave(h);
     return freer;
 }

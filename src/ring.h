@@ -117,24 +117,27 @@ HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
     store_relaxed(e.state, BLOCK_LIVE);
     return block_word(e.block);
 }
-/* Between caches_enter and caches_leave. */
-HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state) {
+/* Between caches_enter and caches_leave. `now`: BLOCK_CACHED, with BLOCK_TAKEN unless this thread freed the block. */
+HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state, uint8_t now) {
     if (unlikely(ring == NULL || ring->blocks >= ring->cap))
         return false;
     unsigned blocks = ring->blocks;
-    store_relaxed(state, BLOCK_CACHED);
+    store_relaxed(state, now);
     ring->entry[blocks] = (struct ring_entry){block, state};
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here may lose the block */
     ring->held_and_popped++;                   /* in full width, as the hit that wrote it last */
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
-    bool done = caches_enter_unless(h, CACHES_FROZEN | CACHES_WATCHED) && ring_put(h->ring[index], block, state);
+    bool done =
+        caches_enter_unless(h, CACHES_FROZEN | CACHES_WATCHED) && ring_put(h->ring[index], block, state, BLOCK_CACHED);
     caches_leave(h);
     return done;
 }
 
-/* Who freed a block that is not live. While the purger is at the rings, the purger may have the block in its hands. */
+/* Who freed a block that is not live; h is the calling thread's heap, or one that it has in an arena. Unknown while the
+ * purger is at the rings, which may have the block in its hands; and of what is in no ring of h in a child of fork,
+ * whose parent's purger may have had it. */
 enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state);
 
 /* ---- how much they hold ---- */

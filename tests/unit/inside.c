@@ -178,6 +178,12 @@ void inside_rings_interrupt(void *heap) {
 
 void inside_outbox_interrupt(void *heap) { add_owned(&((struct heap *)heap)->outbox_slabs, 1); }
 void inside_caches_freeze(void *heap, int frozen) { frozen ? caches_close(heap) : caches_thaw(heap); }
+void inside_rings_lose(void *heap) {
+    struct ring_entry entries[RING_PIECE_BLOCKS];
+    for (struct ring *ring = ((struct heap *)heap)->rings; ring != NULL; ring = ring->next)
+        while (ring_take_piece(ring, entries) != 0) {
+        }
+}
 int inside_caches_hold(void *heap) { return rings_use(heap) != 0; }
 
 static struct slab *mid_slab_of(void *block) { return span_first(slab_at_offset((uintptr_t)block - hak_region.base)); }

@@ -121,6 +121,7 @@ void inside_rings_interrupt(void *heap);
 void inside_outbox_interrupt(void *heap);
 int inside_caches_hold(void *heap); /* as the purger sees it */
 void inside_caches_freeze(void *heap, int frozen);
+void inside_rings_lose(void *heap); /* as a child of fork finds them if the purger had all their blocks in its hands */
 
 /* region.h: the record of the block's slab, as other threads may see it. For a mid block: a slab that is just being
  * made, whose first slot does not tell its kind yet. */
