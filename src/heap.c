@@ -32,6 +32,7 @@ static struct {
     /* numbers of heaps that no thread uses: hints for take_idle, by level */
     _Atomic uint64_t idle_1[HEAPS_MAX / 64 / 64], idle_2[1];
     _Atomic size_t rest_bytes; /* of all heaps that rest */
+    _Atomic bool lacked;       /* a thread got none: what it freed, it freed without one */
 } heaps;
 static HAK_APART _Atomic uint64_t idle_0[HEAPS_MAX / 64];
 
@@ -42,7 +43,8 @@ struct heap *heap_newest(void) {
 
 bool heap_is_the_only(void) {
     const struct heap *first = heap_newest();
-    return load_relaxed(&heaps.made) == 1 && load_relaxed(&first->client.counters.n[COUNT_heaps_born]) == 1;
+    return load_relaxed(&heaps.made) == 1 && !load_relaxed(&heaps.lacked) &&
+           load_relaxed(&first->client.counters.n[COUNT_heaps_born]) == 1;
 }
 
 bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
@@ -122,6 +124,7 @@ static struct heap *make_heap(void) {
         LOG_TABLE_FULL("heaps", hak_region.heaps_max);
     if (number >= hak_region.heaps_max || (number != 0 && region_commit_heap(number) == NULL)) {
         rmw_cas(&heaps.made, &taken, number); /* or else a number is lost */
+        store_relaxed(&heaps.lacked, true);
         return NULL;
     }
     struct heap *h = heap_numbered(number);
@@ -280,6 +283,7 @@ void heap_put_from_arena(struct heap *h) {
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&h->list[c], 1);
     set_up(h);
+    h->inherits = false;
     store_release(&h->is_of_arena, false);
     size_t rest = HEAP_BYTES - round_up(sizeof *h, os_page_bytes());
     if (!os_advise(OS_PURGE, (char *)h + HEAP_BYTES - rest, rest) && option(OPT_SECURE))

@@ -104,7 +104,7 @@ struct heap {
     uint32_t ring_kib;            /* the sum of the rings' caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     bool found_idle;              /* the purger's, while it empties caches */
-    bool inherits;                /* the caches may hold what the heap's last thread freed */
+    bool inherits;                /* caches or slabs may hold what the heap's last thread freed, or what others did */
     uint32_t ring_top;            /* where the next ring begins: in first_rings, then behind the struct */
     uint64_t purge_seen;          /* hak_asked.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_asked.wanted when the thread last looked */
@@ -195,7 +195,7 @@ void heap_end_sharing(struct heap *h);
 /* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
 void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
-/* Has no other thread than this ever had a heap? */
+/* Has no other thread than this ever had a heap, or been without one for lack of memory? */
 bool heap_is_the_only(void);
 /* Walks the heaps that the thread with the heap `own` has in lanes: returns the one after `last`, or the first one if
  * `last` is NULL. NULL: there is none. */

@@ -81,7 +81,8 @@ struct tiny_slab {
     _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
     _Atomic uint8_t place;         /* enum slab_place */
     uint8_t page_flags;            /* enum page_flag */
-    /* whatever was freed into its list was freed by its owner, and what is in its inbox by others */
+    /* whatever was freed into its list was freed by its owner, and what is in its inbox by others. False without an
+     * owner. Written by the owner, read by whoever frees a block twice */
     _Atomic bool own_frees;
     uint32_t check_after; /* while current: what the countdown began with */
     size_t first_size;    /* the smallest size that a free may name; constant */

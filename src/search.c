@@ -47,36 +47,54 @@ static bool inbox_has(const struct slab *s, uintptr_t block) {
     return word != 0 && chain_has(s, inbox_newest(s, word), block);
 }
 
+/* acquire: what the owner stored before the block came there */
+static bool list_has(const struct slab *s, uintptr_t block) { return chain_has(s, load_acquire(&s->tiny.list), block); }
+
 static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
     unsigned c = slab_class(s);
-    return chain_has(s, load_relaxed(&h->list[c]), block) ||
+    return chain_has(s, load_acquire(&h->list[c]), block) ||
            (sample_on(h) && chain_has(s, load_relaxed(&h->sampled[c].rest), block));
 }
 
 /* Looks in the order in which blocks travel, so that a block that travels meanwhile is met. */
 bool search_lists(const struct slab *s, uintptr_t block) {
-    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, load_relaxed(&s->tiny.list), block))
+    if (outbox_with(s, block) != NULL || inbox_has(s, block) || list_has(s, block))
         return true;
     for (const struct heap *h = heap_newest(); h != NULL;
          h = h->next) /* that of the current slab, or out of an inbox */
         if (heap_has(h, s, block))
             return true;
-    return chain_has(s, load_relaxed(&s->tiny.list), block);
+    return list_has(s, block);
+}
+
+/* Is the heap that of the thread whose own heap is `h`, or one that this thread has in an arena? */
+static bool is_of_thread(const struct heap *of, const struct heap *h) {
+    return of == h || load_relaxed(&of->holder) == h;
+}
+
+static enum freer freer_by_heap(const struct heap *h, const struct heap *by) {
+    if (!is_of_thread(by, h))
+        return FREER_OTHER_THREAD;
+    return by->inherits ? FREER_UNKNOWN : FREER_THIS_THREAD;
+}
+
+/* Who freed a block that has come to its slab. The owner clears own_frees before it takes in what others freed, so that
+ * own_frees is read after the list, too; and it is false while there is no owner, so that the one read after the owner
+ * is not a former owner's. */
+static enum freer freer_in_slab(const struct heap *h, const struct slab *s, uintptr_t block) {
+    const struct heap *owner = slab_holder(s);
+    if (owner == NULL || !load_relaxed(&s->tiny.own_frees))
+        return FREER_UNKNOWN;
+    if (inbox_has(s, block))
+        return is_of_thread(owner, h) && !owner->inherits ? FREER_OTHER_THREAD : FREER_UNKNOWN;
+    bool has = slab_is(s, PLACE_CURRENT) ? heap_has(owner, s, block) : list_has(s, block);
+    return has && load_relaxed(&s->tiny.own_frees) ? freer_by_heap(h, owner) : FREER_UNKNOWN;
 }
 
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
-    if (search_only_freer() != FREER_UNKNOWN || slab_tier(s) != KIND_TINY)
-        return search_only_freer();
+    enum freer freer = search_only_freer();
+    if (freer != FREER_UNKNOWN || slab_tier(s) != KIND_TINY || h->number == HEAP_NONE)
+        return freer;
     const struct heap *by = outbox_with(s, block);
-    if (by != NULL && by == h && h->inherits)
-        return FREER_UNKNOWN;
-    if (by == NULL && load_relaxed(&s->tiny.own_frees)) {
-        const struct heap *owner = slab_holder(s);
-        if (inbox_has(s, block))
-            return owner == h ? FREER_OTHER_THREAD : FREER_UNKNOWN;
-        if (owner != NULL &&
-            (slab_is(s, PLACE_CURRENT) ? heap_has(owner, s, block) : chain_has(s, load_relaxed(&s->tiny.list), block)))
-            by = owner;
-    }
-    return by == NULL ? FREER_UNKNOWN : by == h ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
+    return by != NULL ? freer_by_heap(h, by) : freer_in_slab(h, s, block);
 }

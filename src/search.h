@@ -9,7 +9,8 @@
 
 /* Searches every list that the block may be in. */
 bool search_lists(const struct slab *s, uintptr_t block);
-/* Who freed a block that is free; h is the caller's heap. */
+/* Who freed a block that is free; h is the calling thread's own heap. Unknown to a thread without one: it borrowed a
+ * heap for each of its frees. */
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block);
 /* Who freed whatever is free: this thread if no other has ever had a heap, else unknown. */
 enum freer search_only_freer(void);

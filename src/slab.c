@@ -199,7 +199,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
     _Atomic uintptr_t *list = s->tiny.free_to;
     block_link(block, load_relaxed(list));
-    store_relaxed(list, block);
+    PROVEN(came_in, store_release(list, block)); /* pairs with search_freer, for own_frees */
     return --s->tiny.countdown == 0 && slab_countdown_ended(h, s);
 }
 
@@ -258,7 +258,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     ledger_add(&h->ledger[c].blocks, listed);
     slab_enter(s, PLACE_CURRENT);
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
-    store_relaxed(&h->list[c], list);
+    store_release(&h->list[c], list);          /* as in slab_free */
     slab_prefetch(s, listed);
     if (unlikely(sample_on(h)))
         sample_made_current(h, c, listed);
@@ -297,8 +297,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     /* pairs with the store in slab_let_go: the slab's fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
-    store_relaxed(&s->tiny.own_frees,
-                  slab_out(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
+    if (slab_out(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s))
+        store_relaxed(&s->tiny.own_frees, true);
     return true;
 }
 
@@ -409,6 +409,7 @@ static void let_go(struct heap *h, struct slab *s, bool changed) {
         bool usable = slab_is_usable(s);
         store_relaxed(&s->tiny.out, slab_out(s));
         store_relaxed(&s->tiny.due, usable ? 0 : s->tiny.countdown);
+        PROVEN(disown, store_relaxed(&s->tiny.own_frees, false)); /* whoever adopts it did not free what is listed */
         count(&h->client.counters, COUNT_slabs_let_go);
         /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));

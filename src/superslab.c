@@ -294,10 +294,14 @@ void superslab_put_back(size_t superslab, uint32_t taken, uint32_t was_resident)
     superslab_changed(superslab, before, before & ~gone);
 }
 
+void superslab_note_class(size_t superslab, uint32_t slots, unsigned tag) {
+    for (uint32_t left = tag != 0 ? slots : 0; left != 0; left &= left - 1)
+        store_relaxed(&superslab_at(superslab)->last_class[lowest_bit(left)], (uint8_t)tag);
+}
+
 uint64_t superslab_give(size_t superslab, uint32_t slots, unsigned tag, bool kept) {
     struct superslab *ss = superslab_at(superslab);
-    for (uint32_t left = tag != 0 ? slots : 0; left != 0; left &= left - 1)
-        store_relaxed(&ss->last_class[lowest_bit(left)], (uint8_t)tag);
+    superslab_note_class(superslab, slots, tag);
     store_relaxed(&ss->changed_ms, account_clock_ms());
     superslab_forget_changed(superslab, slots);
     uint64_t mask = word_of(slots, kept ? 0 : slots);

@@ -136,6 +136,8 @@ HAK_INLINE bool superslab_may_take_slot(size_t slot) {
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
 /* Undoes one of these: nobody has touched the slots that were taken. */
 void superslab_put_back(size_t superslab, uint32_t taken, uint32_t was_resident);
+/* The slots were part of slabs of a class; `tag` is that class + 1. Nothing happens if `tag` is 0. */
+void superslab_note_class(size_t superslab, uint32_t slots, unsigned tag);
 /* Gives these slots of one SuperSlab, whole spans. They become EMPTY if `kept`, else UNUSED. Returns the word
  * afterwards. */
 uint64_t superslab_give(size_t superslab, uint32_t slots, unsigned tag, bool kept);

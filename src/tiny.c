@@ -44,7 +44,7 @@ static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsig
     if (how != COUNT_refill_from_slab) /* whose blocks were counted as they came */
         ledger_add(&h->ledger[c].blocks, blocks);
     store_relaxed(&slab_of_block(list)->idle_looks, 0);
-    store_relaxed(&h->list[c], block_next(list));
+    store_release(&h->list[c], block_next(list)); /* as in slab_free */
     *block_word(list) = 0;
     if (unlikely(sample_on(h)))
         sample_handed_out(h, c, blocks);

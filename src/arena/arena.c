@@ -71,6 +71,8 @@ static unsigned drop_slab(struct heap *h, struct slab *s, uint8_t kind) {
         return 0;
     }
     slab_end_hits(s);
+    unsigned tag = tier == KIND_TINY || tier == KIND_MID ? slab_class(s) + 1 : 0;
+    superslab_note_class(slot_of(s) / SUPERSLAB_SLOTS, span_mask(slot_of(s) % SUPERSLAB_SLOTS, slots), tag);
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].kind, KIND_FREE);
     return slots;

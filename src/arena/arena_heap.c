@@ -17,8 +17,10 @@ static struct heap *held(struct heap *h, const struct arena *a) {
 static struct heap *take_over(struct heap *h, const struct arena *a) {
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         struct heap *nobody = NULL;
-        if (load_relaxed(&of->holder) == NULL && rmw_cas(&of->holder, &nobody, h)) /* pairs with heap_leave_arenas */
-            return of;
+        if (load_relaxed(&of->holder) != NULL || !rmw_cas(&of->holder, &nobody, h)) /* pairs with heap_leave_arenas */
+            continue;
+        of->inherits = true; /* also what this thread may have freed past all caches */
+        return of;
     }
     return NULL;
 }

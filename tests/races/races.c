@@ -8,6 +8,8 @@
 X(litmus) \
 X(adopt) \
 X(let_go) \
+X(freer) \
+X(freer_sent) \
 X(noted) \
 X(last) \
 X(last_long) \

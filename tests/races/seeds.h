@@ -31,6 +31,8 @@ X(let_go,        release, last) \
 X(let_go,        relaxed, exit) \
 X(let_go_look,   yes,     last) \
 X(send_look,     acquire, last) \
+X(disown,        no,      freer) \
+X(came_in,       relaxed, freer_sent) \
 X(take_inbox,    relaxed, stale) \
 X(take_inbox,    split,   stale) \
 X(drain,         split,   keep) \

@@ -64,6 +64,42 @@ static void let_go_check(void) {
 }
 const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_go_1, let_go_2}, let_go_check, 2, NULL};
 
+/* ---- freer: the owner, who freed all that the slab has listed, lets go of it while another thread adopts it; then the
+ * owner frees such a block again ---- */
+
+#define MISNAMES "the line about a double free names a thread that did not free the block"
+
+static enum freer freer;
+
+static void freer_0(void) {
+    slab_let_go(kit_heap[1], slab);
+    freer = search_freer(kit_heap[1], slab, block[KIT_BLOCKS - 1]);
+}
+static void freer_check(void) {
+    race_expect(freer != FREER_OTHER_THREAD);
+    race_saw(load_relaxed(&slab->owner) == kit_heap[2]);
+}
+const struct race freer_race = {"freer", MISNAMES, let_go_setup, {freer_0, let_go_1}, freer_check, 2, NULL};
+
+/* ---- freer_sent: a thread frees again what it freed into another's slab, while the purger sends it there and the
+ * owner takes it in ---- */
+
+static void freer_sent_setup(void) {
+    let_go_setup(); /* heap 1 owns the slab */
+    kit_heap[2]->drained_at = heap_remote_frees(kit_heap[2]);
+    outbox_free(kit_heap[2], slab, block[0]);
+    race_expect(load_relaxed(&kit_heap[2]->outbox_slabs) == 1 && load_relaxed(&slab->tiny.own_frees));
+}
+static void freer_sent_0(void) { freer = search_freer(kit_heap[2], slab, block[0]); }
+static void freer_sent_1(void) { outbox_send(kit_heap[3], kit_heap[2]); }
+static void freer_sent_2(void) { slab_drain_inbox(kit_heap[1], slab); }
+static void freer_sent_check(void) {
+    race_expect(freer != FREER_OTHER_THREAD);
+    race_saw(freer == FREER_THIS_THREAD);
+}
+const struct race freer_sent_race = {
+    "freer_sent", MISNAMES, freer_sent_setup, {freer_sent_0, freer_sent_1, freer_sent_2}, freer_sent_check, 2, NULL};
+
 /* ---- noted: the purger looks at the slab, which was noted to have changed before, while its owner lets go of it
  * ---- */
 
