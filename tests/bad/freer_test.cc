@@ -425,7 +425,8 @@ int free_twice_what_a_miss_brought() {
 TEST(Freer, IsNotTheThreadWhoseMissTookTheSpan) {
     if (in_secure_mode())
         GTEST_SKIP() << "secure mode has no rings";
-    Outcome outcome = run_self({"--free-what-a-miss-brought"}, {kRaces, "HAKMEM_ON_ERROR=warn", "HAKMEM_PURGE=never"});
+    Outcome outcome = run_self({"--free-what-a-miss-brought"},
+                               {kRaces, "HAKMEM_ON_ERROR=warn", "HAKMEM_PURGE=never", "HAKMEM_PURGER=0"});
     ASSERT_TRUE(outcome.exited(0)) << outcome.describe().substr(0, 1000);
     size_t of_a_miss = 0; /* whose size nobody asked for */
     std::string wrong = "freed by another thread";

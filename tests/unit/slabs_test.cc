@@ -15,6 +15,7 @@
 #include <cstdarg>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -680,6 +681,128 @@ void an_arena_leaves_the_number_of_loans() {
     MUST(inside_borrowed(heap) == 0, "%u loans, and there are none", inside_borrowed(heap));
 }
 
+/* A slab that is full and nobody's: the blocks of it, in address order. */
+std::vector<char *> blocks_of_nobody() {
+    std::vector<char *> blocks;
+    std::thread([&] { blocks = blocks_of(200, 1000); }).join();
+    std::vector<char *> of_slab;
+    std::copy_if(blocks.begin(), blocks.end(), std::back_inserter(of_slab),
+                 [&](char *block) { return slot_of(block) == slot_of(blocks[100]); });
+    return of_slab;
+}
+
+/* The only thread owns every slab into which it frees: also those that it has on loan, once enough of their blocks are
+ * free, or others have freed blocks there. */
+void the_only_thread_keeps_what_it_has_on_loan() {
+    hak_free(hak_malloc(1));
+    for (bool others_free : {false, true}) {
+        auto blocks = blocks_of_nobody();
+        MUST(inside_borrow(blocks[0]), "somebody owns the slab");
+        if (others_free)
+            std::thread([&] { hak_free(blocks[1]); }).join();
+        for (size_t i = 2; i < (others_free ? 3 : blocks.size() / 2); i++)
+            hak_free(blocks[i]);
+        MUST(inside_heap_of(blocks[0]) == inside_heap(), "the thread does not own the slab");
+        MUST(inside_borrowed(inside_heap()) == 0, "the loan has not ended");
+    }
+}
+
+/* Beside another thread, which frees there, too, the loan ends, and nobody owns the slab. */
+void a_loan_ends_when_others_free_there() {
+    hak_free(hak_malloc(1));
+    auto blocks = blocks_of_nobody();
+    MUST(inside_borrow(blocks[0]), "somebody owns the slab");
+    std::promise<void> freed, ends;
+    std::thread other([&] {
+        hak_free(blocks[1]);
+        freed.set_value();
+        ends.get_future().wait();
+    });
+    freed.get_future().wait();
+    hak_free(blocks[2]);
+    MUST(inside_tiny_record_of(blocks[0], inside_heap()).owned == INSIDE_OWNER_NONE, "somebody has the slab");
+    MUST(inside_borrowed(inside_heap()) == 0, "the loan has not ended");
+    ends.set_value();
+    other.join();
+}
+
+/* What a thread owned before there were others it lets go of a part at a time. */
+void a_thread_lets_go_of_few_slabs_at_once() {
+    constexpr size_t kAtOnce = 64;
+    for (char *block : blocks_of(200 * kAtOnce, 1000)) /* of each slab a half */
+        if (reinterpret_cast<uintptr_t>(block) % kSlot < kSlot / 2)
+            hak_free(block);
+    std::promise<void> blocks_made, ends;
+    std::vector<char *> blocks;
+    std::thread other([&] {
+        blocks = blocks_of(200, 1000);
+        blocks_made.set_value();
+        ends.get_future().wait();
+    });
+    blocks_made.get_future().wait();
+    MUST(counter("slabs_evicted") == 0, "%ld were let go already", counter("slabs_evicted"));
+    hak_free(blocks[0]);
+    MUST(counter("slabs_evicted") == kAtOnce, "%ld were let go", counter("slabs_evicted"));
+    ends.set_value();
+    other.join();
+}
+
+/* Of the slabs into which a thread frees beside another one it may own none: it keeps the last. */
+void a_thread_keeps_the_slab_that_it_adopted_last() {
+    std::promise<void> blocks_made, ends;
+    std::vector<char *> blocks;
+    hak_free(hak_malloc(1));
+    std::thread other([&] {
+        blocks = blocks_of(300, 1000);
+        blocks_made.set_value();
+        ends.get_future().wait();
+    });
+    blocks_made.get_future().wait();
+    for (size_t i : {0, 100, 200}) {
+        hak_free(blocks[i]);
+        MUST(inside_heap_of(blocks[i]) == inside_heap(), "the thread does not own the slab");
+        MUST(i == 0 || inside_heap_of(blocks[i - 100]) != inside_heap(), "the thread owns two slabs");
+    }
+    ends.set_value();
+    other.join();
+}
+
+/* The purger, which ends the loans of threads that sleep, does not look at the heaps of arenas: these adopt slabs, or
+ * leave them alone. */
+void a_heap_of_an_arena_borrows_none() {
+    std::promise<void> blocks_made, ends;
+    std::vector<char *> blocks;
+    hak_arena *arena = hak_arena_new(nullptr);
+    MUST(hak_arena_malloc(arena, 16) != nullptr, "no memory");
+    std::thread other([&] {
+        while (blocks.size() < 300)
+            blocks.push_back(static_cast<char *>(hak_arena_malloc(arena, 1000)));
+        blocks_made.set_value();
+        ends.get_future().wait();
+    });
+    blocks_made.get_future().wait();
+    hak_free(blocks.back()); /* the other owns that slab: this thread frees in bulk, by the tunable */
+    hak_free(blocks[0]);
+    MUST(counter("slabs_lent") == 0 && counter("slabs_adopted_by_free") == 1, "the slab was borrowed");
+    ends.set_value();
+    other.join();
+}
+
+/* The program has written to a free block and freed it once more, so that as many frees as the slab has blocks have
+ * come. The block that is still out begins with what could be a link. */
+void a_slab_of_which_a_block_was_freed_twice_stays() {
+    auto blocks = blocks_of(200, 1000);
+    char *live = blocks[5], *twice = blocks[7], *free_one = blocks[8];
+    hak_free(twice);
+    memset(twice, 1, sizeof(uintptr_t));
+    for (char *block : blocks)
+        if (slot_of(block) == slot_of(live) && block != live && block != twice)
+            hak_free(block);
+    memcpy(live, free_one, sizeof(uintptr_t));
+    hak_free(twice);
+    MUST(inside_heap_of(live) == inside_heap(), "the slab went back with a block that is out");
+}
+
 /* A thread that has no heap, and has one made for the library's own, still has none. */
 void who_starts_the_purger_gets_no_heap() {
     MUST(!inside_has_heap(), "the thread has a heap from the start");
@@ -907,6 +1030,18 @@ struct Case {
     {"fresh", an_empty_fresh_slab_goes_back, {}, 0},
     {"offer_in_use", an_offer_in_use_stays_one, {}, 0},
     {"lost_loans", a_child_finds_offers_behind_lost_loans, {}, 0},
+    {"loan_kept", the_only_thread_keeps_what_it_has_on_loan, {"HAKMEM_PURGER=0"}, 0},
+    {"loan_ends", a_loan_ends_when_others_free_there, {"HAKMEM_PURGER=0"}, 0},
+    {"at_once", a_thread_lets_go_of_few_slabs_at_once, {"HAKMEM_PURGER=0"}, 0},
+    {"adopted_last",
+     a_thread_keeps_the_slab_that_it_adopted_last,
+     {"HAKMEM_TUNE=owned_slabs=0,credit_slabs=0", "HAKMEM_PURGER=0"},
+     0},
+    {"arena_adopts",
+     a_heap_of_an_arena_borrows_none,
+     {"HAKMEM_TUNE=owned_slabs=0,credit_slabs=0,loan_from_frees=1"},
+     0},
+    {"twice", a_slab_of_which_a_block_was_freed_twice_stays, {"HAKMEM_ON_ERROR=warn"}, 0},
     {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
     {"small", a_small_program_gets_no_purger, {"HAKMEM_PURGER=1"}, 0},
     {"called", the_last_heap_that_goes_calls_the_purger, {"HAKMEM_PURGER=1"}, 0},
