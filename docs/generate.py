@@ -85,9 +85,9 @@ def write_tunables():
         rows.append(" | ".join([f"| {name}", f"{lowest} to {highest}", initial,
                                 *(t.strip('"') for t in texts)]) + " |")
 
-    for entry in table_lines("tunables.h", "TUNABLES"):
+    for entry in table_lines("process/tunables.h", "TUNABLES"):
         row(*entry)
-    for name, kind, *entry in table_lines("tunables.h", "CLASS_TUNABLES"):
+    for name, kind, *entry in table_lines("process/tunables.h", "CLASS_TUNABLES"):
         row(f"{name}:BYTES ({kinds[kind]})", *entry)
     write_table("options.md", rows)
 

@@ -19,8 +19,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REASONS = ROOT / "tests" / "conditions.txt"
-FILES = ["src/tiny.c", "src/mid.c", "src/inbox.c", "src/inbox.h", "src/outbox.c", "src/outbox.h", "src/slab.c",
-         "src/slab.h", "src/superslab.c", "src/superslab.h", "src/purge.c"]
+FILES = ["src/tiers/tiny.c", "src/tiers/mid.c", "src/blocks/inbox.c", "src/blocks/inbox.h", "src/heap/outbox.c",
+         "src/heap/outbox.h", "src/heap/slab.c", "src/heap/slab.h", "src/space/superslab.c", "src/space/superslab.h",
+         "src/space/purge.c"]
 BRANCH, DECISION, BRANCH_OF_DECISION = 4, 5, 6  # llvm's numbers
 
 

@@ -16,7 +16,7 @@ DOCUMENTS = ("tour", "design", "protocols", "system", "secure", "costs", "compac
 SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "tools", "hak", "CMakeLists.txt",
            "CMakePresets.json")
 NAMES = r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)"
-# `slab_adopt` in `src/slab.c`; `search` (superslab.c)
+# `slab_adopt` in `src/heap/slab.c`; `search` (superslab.c)
 PLACED = re.compile(NAMES + r"\s+(?:in\s+`(?:src/)?([\w/.]+\.[ch])`|\((\w+\.[ch])\))")
 HARNESSES = re.compile(r"Harness(?:es)?:\*{0,2}\s+([^.]*)")
 

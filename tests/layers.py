@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks the table of layers in docs/tour.md: layers.py [ROOT].
 
-Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ must be in
-exactly one row, every name must be that of a file, and a file may include only from its own row and from the rows above
-it, which are the lower layers. Modules may not include each other in a circle, even within a row. The number of layers
-is limited, and so are the floors (the longest chain of modules of which each includes the next, which is named when it
-is too long) and the files of src/ itself, where the allocator is. The wings are built onto the core: only they, and
-src/entry, which puts both together, may include a header of a wing (src/hooks.h). Prints one line for each breach; the
-status is 1 if there is any."""
+Each row names a folder of src/ and files there by their stems, in `code`: a module is NAME.h with NAME.c. Every file of
+src/ must be in exactly one row, every name must be that of a file of the row's folder, and a file may include only from
+its own layer and from lower ones. A folder of the allocator has one row and includes nothing from a later row of the
+allocator. Modules may not include each other in a circle, even within a row. The number of layers is limited, and so
+are the floors (the longest chain of modules of which each includes the next, which is named when it is too long) and
+the allocator's files. The wings are built onto the core: only they, and src/entry, which puts both together, may
+include a header of a wing (src/process/hooks.h). Prints one line for each breach; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -17,16 +17,18 @@ from grown import excess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WINGS = ("observe", "learn", "arena", "secure", "mesh", "move")
+AROUND = ("base", "machine", "beside", "entry")  # all other folders are the allocator
 
 
 def table_rows(tour):
-    """Yields the layer's number and the stems of each row of the table."""
+    """Yields the layer's number, the folder and the stems of each row of the table."""
     text = tour.read_text()
-    table = re.search(r"^\| layer \| files \|\n\|[-|]+\|\n((?:\|.*\n?)+)", text, re.MULTILINE)
+    table = re.search(r"^\| layer \| folder \| files \|\n\|[-|]+\|\n((?:\|.*\n?)+)", text, re.MULTILINE)
     rows = table.group(1).splitlines() if table else []
     for row in rows:
-        number, files = row.strip("|").split("|", 1)
-        yield int(number), [name.split(".")[0] for name in re.findall(r"`([^`]+)`", files)]
+        number, place, files = row.strip("|").split("|", 2)
+        stems = [name.split(".")[0] for name in re.findall(r"`([^`]+)`", files)]
+        yield int(number), place.strip(" `/"), stems
 
 
 def includes(root, path):
@@ -64,14 +66,18 @@ def floors(below):
 def breaches(root):
     files = sorted(path for path in (root / "src").rglob("*") if path.suffix in (".c", ".cc", ".h"))
     stems = {path.stem for path in files}
-    layer, last = {}, 0
-    for number, names in table_rows(root / "docs" / "tour.md"):
-        if number != last + 1:
+    places = {(str(path.parent.relative_to(root / "src")), path.stem) for path in files}
+    layer, last, ranks = {}, 0, {}
+    for rank, (number, place, names) in enumerate(table_rows(root / "docs" / "tour.md")):
+        if number not in (last, last + 1):
             yield f"docs/tour.md: layer {number} follows layer {last}"
         last = number
+        if place in ranks and place not in (*WINGS, *AROUND):
+            yield f"docs/tour.md: {place}/ has two rows"
+        ranks[place] = rank
         for name in names:
-            if name not in stems:
-                yield f"docs/tour.md: layer {number} names {name}, which is not in src/"
+            if (place, name) not in places:
+                yield f"docs/tour.md: layer {number} names {name}, which is not in src/{place}/"
             elif name in layer:
                 yield f"docs/tour.md: {name} is in layer {layer[name]} and in layer {number}"
             else:
@@ -88,11 +94,14 @@ def breaches(root):
             below[path.stem] |= {stem} - {path.stem}
             if own and layer.get(stem, 0) > own:
                 yield f"{path.relative_to(root)}:{line}: of layer {own} includes {name} of layer {layer[stem]}"
-            if folder(name) in WINGS and folder(str(path.relative_to(root / "src"))) not in (*WINGS, "entry"):
+            here, there = folder(str(path.relative_to(root / "src"))), folder(name)
+            if not {here, there} & {*WINGS, *AROUND} and ranks.get(there, 0) > ranks.get(here, len(ranks)):
+                yield f"{path.relative_to(root)}:{line}: {here}/ includes {name}, of a later row"
+            if there in WINGS and here not in (*WINGS, "entry"):
                 yield f"{path.relative_to(root)}:{line}: the core includes {name}, of a wing: hooks.h is between them"
-    allocator = sum(path.parent == root / "src" and path.suffix == ".c" for path in files)
+    allocator = sum(path.suffix == ".c" and path.parent.name not in (*WINGS, *AROUND) for path in files)
     if more := excess("allocator", allocator):
-        yield f"src/: {allocator} files .c, {more}"
+        yield f"src/: {allocator} files .c of the allocator, {more}"
     chain, circle = floors(below)
     if more := excess("floors", len(chain)):
         yield f"src/: {len(chain)} floors by includes, {more}: " + ", ".join(chain)

@@ -3,6 +3,7 @@
 unnoticed."""
 # SPDX-License-Identifier: MIT
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,9 +12,17 @@ import unittest
 from grown import excess
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "layers.py"
-TABLE = "| layer | files |\n|---|---|\n| 1 | `base.h` bits · `os` system |\n| 2 | `pool` over `heap` |\n\nMore.\n"
+TABLE = ("| layer | folder | files |\n|---|---|---|\n| 1 | `base/` | `base.h` bits · `os` system |\n"
+         "| 2 | `heap/` | `pool` over `heap` |\n\nMore.\n")
+HEAP = ("pool", "heap")  # in heap/; without a folder, all others are in base/
 FILES = {"base.h": "", "os.h": '#include "base.h"\n', "os.c": '#include "os.h"\n', "pool.c": '#include "heap.h"\n',
          "heap.h": '#include "os.h"\n#include "public.h"\n#include <stdlib.h>\n', "heap.c": '#include "heap.h"\n'}
+
+
+def placed(name):
+    """Where the file is in src/."""
+    folder = "" if "/" in name else "heap/" if name.split(".")[0] in HEAP else "base/"
+    return folder + name
 
 
 class Layers(unittest.TestCase):
@@ -26,7 +35,9 @@ class Layers(unittest.TestCase):
             (root / "docs" / "tour.md").write_text("# A tour\n\n" + table)
             files = FILES | {name.replace("_", "."): text for name, text in changed.items()}
             for name, text in files.items():
+                name = placed(name)
                 if text is not None:
+                    text = re.sub('"(\\w+[.]h)"', lambda include: f'"{placed(include[1])}"', text)
                     (root / "src" / name).parent.mkdir(exist_ok=True)
                     (root / "src" / name).write_text(text)
             done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
@@ -39,33 +50,49 @@ class Layers(unittest.TestCase):
 
     def test_an_include_that_goes_up(self):
         self.assertEqual(self.said(os_h='\n#  include "heap.h"\n', heap_h=""),
-                         ["src/os.h:2: of layer 1 includes heap.h of layer 2"])
+                         ["src/base/os.h:2: of layer 1 includes heap/heap.h of layer 2"])
 
     def test_a_file_that_is_not_listed(self):
-        self.assertEqual(self.said(new_c=""), ["src/new.c: is in no layer of docs/tour.md"])
+        self.assertEqual(self.said(new_c=""), ["src/base/new.c: is in no layer of docs/tour.md"])
 
     def test_a_file_that_is_listed_twice(self):
-        self.assertEqual(self.said(TABLE.replace("`heap`", "`heap` `os`")),
+        self.assertEqual(self.said(TABLE.replace("system |", "system |\n| 2 | `base/` | `os` |")),
                          ["docs/tour.md: os is in layer 1 and in layer 2"])
         self.assertEqual(self.said(TABLE.replace("`heap`", "`heap` `heap.c`")),
                          ["docs/tour.md: heap is in layer 2 and in layer 2"])
 
     def test_a_name_without_a_file(self):
-        self.assertEqual(self.said(pool_c=None), ["docs/tour.md: layer 2 names pool, which is not in src/"])
+        self.assertEqual(self.said(pool_c=None), ["docs/tour.md: layer 2 names pool, which is not in src/heap/"])
+
+    def test_a_file_of_another_folder(self):
+        self.assertEqual(self.said(TABLE.replace("`os`", "`os` `pool`").replace("`pool` over ", "")),
+                         ["docs/tour.md: layer 1 names pool, which is not in src/base/",
+                          "src/heap/pool.c: is in no layer of docs/tour.md"])
+
+    def test_a_folder_on_two_layers(self):
+        self.assertEqual(self.said(TABLE.replace("`pool` over `heap` |", "`heap` |\n| 3 | `heap/` | `pool` |")),
+                         ["docs/tour.md: heap/ has two rows"])
+
+    def test_an_include_from_a_later_row(self):
+        table = TABLE.replace("`heap` |", "`heap` |\n| 2 | `tiers/` | `tiny` |")
+        tiny = {"tiers/tiny_h": ""}
+        self.assertEqual(self.said(table, **tiny), [])
+        self.assertEqual(self.said(table, **tiny, heap_c='#include "tiers/tiny.h"\n'),
+                         ["src/heap/heap.c:1: heap/ includes tiers/tiny.h, of a later row"])
 
     def test_a_layer_that_is_missing(self):
         self.assertEqual(self.said(TABLE.replace("| 2 |", "| 3 |")), ["docs/tour.md: layer 3 follows layer 1"])
 
     def test_more_layers_than_allowed(self):
-        more = "".join(f"| {number} | |\n" for number in range(3, 12))
+        more = "".join(f"| {number} | `x{number}/` | |\n" for number in range(3, 12))
         self.assertEqual(self.said(TABLE.replace("\n\nMore", "\n" + more + "\nMore")),
                          ["docs/tour.md: 11 layers, " + excess("layers", 11)])
 
     def test_more_files_than_allowed(self):
-        names = [f"m{number}" for number in range(29)]
-        table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
+        names = [f"heap/m{number}" for number in range(36)]
+        table = TABLE.replace("`heap` |", "`heap` " + " ".join(f"`{name[5:]}`" for name in names) + " |")
         self.assertEqual(self.said(table, **{f"{name}_c": "" for name in names}),
-                         ["src/: 32 files .c, " + excess("allocator", 32)])
+                         [f"src/: 38 files .c of the allocator, " + excess("allocator", 38)])
 
     def test_more_floors_than_allowed(self):
         names = [f"m{number:02}" for number in range(19)]
@@ -75,11 +102,11 @@ class Layers(unittest.TestCase):
                          ["src/: 19 floors by includes, " + excess("floors", 19) + ": " + ", ".join(reversed(names))])
 
     def test_the_core_includes_no_wing(self):
-        table = TABLE.replace("`os`", "`os` `stats` `start`")
+        table = TABLE.replace("system |", "system |\n| 1 | `observe/` | `stats` |\n| 1 | `entry/` | `start` |")
         wing = {"observe/stats_h": "", "observe/stats_c": '#include "observe/stats.h"\n'}
         self.assertEqual(self.said(table, **wing, **{"entry/start_c": '#include "observe/stats.h"\n'}), [])
         self.assertEqual(self.said(table, **wing, heap_c='#include "observe/stats.h"\n', **{"entry/start_c": ""}),
-                         ["src/heap.c:1: the core includes observe/stats.h, of a wing: hooks.h is between them"])
+                         ["src/heap/heap.c:1: the core includes observe/stats.h, of a wing: hooks.h is between them"])
 
     def test_a_circle_within_a_layer(self):
         self.assertEqual(self.said(heap_c='#include "pool.h"\n', pool_h='#include "heap.h"\n'),

@@ -61,7 +61,7 @@ diff -r "$SCRATCH/first" "$SCRATCH/second" || fail "the same commit gives differ
 cd "$SCRATCH/first"
 sha256sum --check --quiet SHA256SUMS
 [[ $(wc -l <SHA256SUMS) == $(find . -type f ! -name SHA256SUMS | wc -l) ]] || fail "SHA256SUMS does not name all files"
-tar -tzf "hakmem-$VERSION.tar.gz" | grep -x "hakmem-$VERSION/src/alloc.h" >/dev/null ||
+tar -tzf "hakmem-$VERSION.tar.gz" | grep -x "hakmem-$VERSION/src/alloc/alloc.h" >/dev/null ||
   fail "the tarball has no sources"
 tar -xzf "hakmem-single-$VERSION.tar.gz" -C "$SCRATCH"
 grep -F ".version = \"$VERSION\"" "$SCRATCH/hakmem-single-$VERSION/build.zig.zon" >/dev/null ||

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #define HAK_RACES /* base.h and model.h agree on PROVEN then */
 #include "lines.h"
-#include "heap.h"
-#include "superslab.h"
+#include "heap/heap.h"
+#include "space/superslab.h"
 #include "model.h"
 
 #include <dlfcn.h>

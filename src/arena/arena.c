@@ -1,15 +1,15 @@
 /* See arena.h. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena.h"
-#include "space/arena_space.h"
 #include "base/fail.h"
-#include "kinds.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "retain.h"
+#include "blocks/kinds.h"
+#include "pool/retain.h"
 #include "secure/secure_span.h"
-#include "thread.h"
+#include "space/arena_space.h"
+#include "threads/thread.h"
 
 #include <errno.h>
 #include <string.h>

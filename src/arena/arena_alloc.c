@@ -8,15 +8,15 @@
  *  3. A policy with a lane (lane.h) allocates in the heap that the thread has there, a dense one past all caches. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_alloc.h"
-#include "alloc.h"
-#include "alloc_slow.h"
+#include "alloc/alloc.h"
+#include "alloc/alloc_slow.h"
 #include "arena/arena_heap.h"
 #include "arena/lane.h"
 #include "arena/policy.h"
 #include "base/fail.h"
 #include "beside/other.h"
-#include "hooks.h"
-#include "thread.h"
+#include "process/hooks.h"
+#include "threads/thread.h"
 
 /* ---- in arenas ---- */
 

@@ -2,17 +2,17 @@
  *
  * The hit path is that of alloc.h with the thread's heap for the arena; fast_path_test counts what it takes more. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
-#include "alloc_slow.h"
-#include "arena/arena_alloc.h"
+#include "alloc/alloc.h"
+#include "alloc/alloc_slow.h"
 #include "arena/arena.h"
+#include "arena/arena_alloc.h"
 #include "arena/arena_heap.h"
-#include "hakmem.h"
-#include "kinds.h"
-#include "lookup.h"
-#include "space/arena_space.h"
+#include "blocks/kinds.h"
 #include "entry/start.h"
-#include "thread.h"
+#include "hakmem.h"
+#include "space/arena_space.h"
+#include "threads/thread.h"
+#include "tiers/lookup.h"
 
 #include <errno.h>
 #include <string.h>

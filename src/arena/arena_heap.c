@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_heap.h"
 #include "base/options.h"
-#include "hooks.h"
-#include "kinds.h"
-#include "ring.h"
-#include "thread.h"
+#include "blocks/kinds.h"
+#include "heap/ring.h"
+#include "process/hooks.h"
+#include "threads/thread.h"
 
 static struct heap *held(struct heap *h, const struct arena *a) {
     struct heap *of = load_acquire(&a->heaps);

@@ -15,8 +15,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "heap.h"
-#include "superslab.h"
+#include "heap/heap.h"
+#include "space/superslab.h"
 
 /* Where a thread notes its heap for the arena: the lowest byte of a handle is the entry's offset, which saves two
  * instructions. */

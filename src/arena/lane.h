@@ -12,7 +12,7 @@
 #pragma once
 
 #include "hakmem.h"
-#include "heap.h"
+#include "heap/heap.h"
 
 enum { POLICIES = HAK_POLICY_DENSE + 1, LANE_POINTERS = POLICIES, LANES };
 

@@ -6,8 +6,8 @@
 #include "base/os.h"
 #include "base/scratch.h"
 #include "base/text.h"
-#include "tunables.h"
 #include "observe/cfi.h"
+#include "process/tunables.h"
 
 #include <errno.h>
 #include <string.h>

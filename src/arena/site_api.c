@@ -7,7 +7,7 @@
 #include "base/os.h"
 #include "entry/start.h"
 #include "hakmem.h"
-#include "thread.h"
+#include "threads/thread.h"
 
 #include <errno.h>
 #include <string.h>

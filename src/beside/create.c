@@ -8,9 +8,9 @@
  * without a heap do not count. */
 /* SPDX-License-Identifier: MIT */
 #include "beside/next.h"
-#include "presence.h"
-#include "purger.h"
-#include "thread.h"
+#include "process/presence.h"
+#include "threads/purger.h"
+#include "threads/thread.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -6,7 +6,7 @@
  * whose memory is its parent's. Where a limit is set by a system call, the region gives up its reservation when it is
  * first refused memory. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
+#include "alloc/alloc.h"
 #include "base/os.h"
 #include "beside/next.h"
 

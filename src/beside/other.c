@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "beside/other.h"
 #include "base/os.h"
-#include "region.h"
+#include "region/region.h"
 
 #define ALIGNMENT 16 /* of every block of malloc's */
 enum ask_state { ASKED_NOTHING, ASKED_TOOL, ASKED_ALL };

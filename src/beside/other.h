@@ -16,7 +16,7 @@
 
 #include "base/options.h"
 #include "base/os_malloc.h"
-#include "heap.h"
+#include "heap/heap.h"
 
 extern const struct os_malloc_calls own_calls HAK_WEAK
     HAK_HIDDEN; /* malloc and its like as the program finds them; not in a library without malloc */

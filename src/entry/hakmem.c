@@ -1,17 +1,17 @@
 /* The hak_* functions of hakmem.h. No logic: arguments are checked here, the work is done in the modules below. */
 /* SPDX-License-Identifier: MIT */
-#include "hakmem.h"
-#include "alloc.h"
-#include "chores.h"
-#include "tunables.h"
-#include "limits.h"
+#include "alloc/alloc.h"
 #include "base/options.h"
+#include "entry/start.h"
+#include "hakmem.h"
+#include "heap/ring.h"
 #include "move/defrag.h"
 #include "observe/dump.h"
-#include "ring.h"
 #include "observe/sampled.h"
-#include "entry/start.h"
 #include "observe/stats.h"
+#include "pool/limits.h"
+#include "process/tunables.h"
+#include "threads/chores.h"
 
 #include <errno.h>
 

@@ -9,7 +9,7 @@
  * What no lane serves (above 64 KiB, in secure mode, without memory) is the usual call's, as it is bound: the program
  * may have its own, and new asks the new_handler. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
+#include "alloc/alloc.h"
 #include "arena/arena_alloc.h"
 #include "arena/lane.h"
 #include "entry/new_handler.h"

@@ -1,13 +1,13 @@
 /* The standard C names, with glibc's results. No logic beyond checks of arguments. Functions that only glibc has are
  * declared here, so that the library is the same on every libc: programs built elsewhere find all of them. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
+#include "alloc/alloc.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/os_malloc.h"
+#include "base/text.h"
 #include "beside/other.h"
 #include "entry/start.h"
-#include "base/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * costs a hit nothing: hits are made below a frontier of their own, which stays 0 if the form below is the program's,
  * and else follows the region's. A form that stands on nothing is never called where the program has its own. */
 /* SPDX-License-Identifier: MIT */
+#include "alloc/alloc.h"
 #include "entry/new_handler.h"
-#include "alloc.h"
 
 #define OPERATOR(name, mangled, ...)                                                                                   \
     HAK_API void *name(__VA_ARGS__) __asm__(mangled);                                                                  \

@@ -3,19 +3,19 @@
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "entry/start.h"
-#include "heap.h"
-#include "hooks.h"
-#include "kinds.h"
-#include "beside/other.h"
-#include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/os_crash.h"
-#include "presence.h"
-#include "tiny.h"
-#include "tunables.h"
+#include "beside/other.h"
+#include "blocks/kinds.h"
+#include "heap/heap.h"
+#include "pool/limits.h"
+#include "process/hooks.h"
+#include "process/presence.h"
+#include "process/tunables.h"
+#include "tiers/tiny.h"
 
 static const char *what_lies_at(const void *p) {
     if (!region_has(p))

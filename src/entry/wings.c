@@ -5,13 +5,13 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "hooks.h"
 #include "learn/presets.h"
 #include "observe/dump.h"
-#include "observe/report.h"
 #include "observe/inspect.h"
+#include "observe/report.h"
 #include "observe/sampled.h"
 #include "observe/stats.h"
+#include "process/hooks.h"
 #include "secure/secure_span.h"
 
 /* Makes the linker take the tables that other processes read from the archive: nothing calls them. */

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "learn/ace.h"
 #include "base/logs.h"
-#include "retain_rules.h"
+#include "pool/retain_rules.h"
 
 #include <string.h>
 

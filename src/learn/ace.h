@@ -22,7 +22,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "classes.h"
+#include "region/classes.h"
 
 enum { ACE_PRESETS_MAX = 8, ACE_ELO = 1500, ACE_ELO_WIDE = 1000 }; /* ratings are 500 to 2,500 */
 #define ACE_FIRST_NS 1000000000ull

@@ -1,15 +1,15 @@
 /* See tuner.h. */
 /* SPDX-License-Identifier: MIT */
 #include "learn/tuner.h"
-#include "account.h"
 #include "base/logs.h"
 #include "base/os.h"
-#include "hooks.h"
 #include "learn/ace.h"
-#include "limits.h"
 #include "machine/page_cost.h"
-#include "presence.h"
-#include "purge.h"
+#include "pool/limits.h"
+#include "process/hooks.h"
+#include "process/presence.h"
+#include "region/account.h"
+#include "space/purge.h"
 
 #define LOOK_NS 200000ull /* between two looks: what goes up and down meanwhile is not purged */
 #define NEAR_FACTOR 16    /* what memory is worth near a limit */

@@ -17,16 +17,16 @@
  * A thread runs the pass over slabs that it owns meanwhile. Other threads wait only in a page fault, while one group is
  * copied. */
 /* SPDX-License-Identifier: MIT */
-#include "mesh/os_merge.h"
-#include "space/arena_space.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "kinds.h"
+#include "blocks/kinds.h"
+#include "heap/outbox.h"
+#include "heap/pages.h"
+#include "heap/slab.h"
 #include "mesh/meshed.h"
-#include "outbox.h"
-#include "pages.h"
-#include "purge.h"
-#include "slab.h"
+#include "mesh/os_merge.h"
+#include "space/arena_space.h"
+#include "space/purge.h"
 
 #include <string.h>
 

@@ -2,11 +2,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "mesh/meshed.h"
 #include "base/fail.h"
-#include "links.h"
 #include "base/os.h"
-#include "kinds.h"
-#include "pool.h"
-#include "search.h"
+#include "blocks/kinds.h"
+#include "blocks/links.h"
+#include "heap/search.h"
+#include "pool/pool.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "heap.h"
+#include "heap/heap.h"
 
 enum {
     MESHED_BLOCKS_MAX = 4096, /* of 16 bytes: those of 8 bytes are not meshed */

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "move/defrag.h"
 #include "base/os.h"
-#include "hooks.h"
-#include "heap.h"
-#include "superslab.h"
-#include "thread.h"
+#include "heap/heap.h"
+#include "process/hooks.h"
+#include "space/superslab.h"
+#include "threads/thread.h"
 
 #include <string.h>
 

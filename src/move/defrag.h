@@ -13,7 +13,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "kinds.h"
+#include "blocks/kinds.h"
 
 /* A class's bound: low | high << 16 | edge << 32. A slab with fewer blocks out than `low` is sparse, and one with fewer
  * than `high` if its slot is at least `edge`: of slabs that are equally full the upper ones are emptied. 0: no slab is

@@ -7,12 +7,12 @@
  *
  * Only the owning thread runs any of this on a slab. */
 /* SPDX-License-Identifier: MIT */
-#include "tiny.h"
-#include "hooks.h"
-#include "inbox.h"
+#include "blocks/inbox.h"
+#include "heap/slab.h"
 #include "move/defrag.h"
-#include "slab.h"
-#include "superslab.h"
+#include "process/hooks.h"
+#include "space/superslab.h"
+#include "tiers/tiny.h"
 
 #define DENSE_LOOKS 64 /* at slabs, before a new one is taken; a slab has room for many */
 

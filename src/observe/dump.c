@@ -1,11 +1,11 @@
 /* See dump.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/dump.h"
-#include "hooks.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "observe/profile.h"
 #include "observe/stats.h"
+#include "process/hooks.h"
 
 #include <errno.h>
 #include <signal.h>

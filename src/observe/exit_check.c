@@ -9,12 +9,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/fail.h"
 #include "base/options.h"
-#include "hooks.h"
-#include "kinds.h"
-#include "presence.h"
-#include "zero.h"
+#include "blocks/kinds.h"
+#include "blocks/zero.h"
+#include "process/hooks.h"
+#include "process/presence.h"
 #include "secure/secure.h"
-#include "superslab.h"
+#include "space/superslab.h"
 
 enum {
     LOOK_BYTES = 64,       /* of an unused slot */

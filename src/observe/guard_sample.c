@@ -1,15 +1,15 @@
 /* See guard_sample.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/guard_sample.h"
-#include "block.h"
 #include "base/fail.h"
-#include "kinds.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/os_crash.h"
-#include "pool.h"
 #include "base/snapshot.h"
 #include "base/text.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "pool/pool.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, AT_BEGINNING_EVERY = 4 };
 

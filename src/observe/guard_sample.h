@@ -12,7 +12,7 @@
 #pragma once
 
 #include "base/text.h"
-#include "heap.h"
+#include "heap/heap.h"
 #include "observe/stack.h"
 
 /* Returns a guarded block; NULL if the block cannot be guarded. */

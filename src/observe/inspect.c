@@ -1,18 +1,18 @@
 /* The tables that inspect.h describes. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/inspect.h"
-#include "space/arena_record.h"
-#include "block.h"
-#include "hakmem.h"
-#include "kinds.h"
 #include "base/options.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "hakmem.h"
+#include "heap/ring.h"
 #include "learn/tuner.h"
-#include "presence.h"
 #include "observe/profile.h"
 #include "observe/python.h"
-#include "ring.h"
+#include "process/presence.h"
 #include "secure/secure_block.h"
 #include "secure/secure_span.h"
+#include "space/arena_record.h"
 
 // clang-format off
 /* F(struct, field) */

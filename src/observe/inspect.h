@@ -14,7 +14,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "heap.h"
+#include "heap/heap.h"
 
 enum { INSPECT_VERSION = 1 };
 

@@ -1,12 +1,12 @@
 /* See profile.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/profile.h"
-#include "hooks.h"
-#include "base/os.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "observe/probes.h"
 #include "observe/python.h"
 #include "observe/stack.h"
+#include "process/hooks.h"
 
 #include <string.h>
 

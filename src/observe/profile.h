@@ -16,7 +16,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "asked.h"
+#include "process/asked.h"
 
 enum {
     PROFILE_CALLERS = SAMPLE_CALLERS,

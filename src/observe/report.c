@@ -7,10 +7,10 @@
 #include "base/scratch.h"
 #include "base/text.h"
 #include "hakmem.h"
-#include "hooks.h"
 #include "observe/guard_sample.h"
 #include "observe/stack.h"
 #include "observe/stats.h"
+#include "process/hooks.h"
 #include "secure/secure_trace.h"
 
 #include <elf.h>

@@ -4,13 +4,13 @@
  * mark. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/sampled.h"
-#include "block.h"
-#include "hooks.h"
-#include "kinds.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "heap/sample.h"
 #include "observe/dump.h"
 #include "observe/guard_sample.h"
 #include "observe/profile.h"
-#include "sample.h"
+#include "process/hooks.h"
 #include "space/arena_record.h"
 
 void sampled_switch(uint64_t mean_bytes) {

@@ -2,22 +2,22 @@
  * resident. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/stats.h"
-#include "space/arena_record.h"
-#include "hakmem.h"
-#include "heap.h"
-#include "kinds.h"
-#include "learn/tuner.h"
-#include "links.h"
-#include "retain.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "machine/page_cost.h"
 #include "base/scratch.h"
 #include "base/snapshot.h"
-#include "secure/secure_span.h"
 #include "base/text.h"
-#include "sample.h"
-#include "ring.h"
+#include "blocks/kinds.h"
+#include "blocks/links.h"
+#include "hakmem.h"
+#include "heap/heap.h"
+#include "heap/ring.h"
+#include "heap/sample.h"
+#include "learn/tuner.h"
+#include "machine/page_cost.h"
+#include "pool/retain.h"
+#include "secure/secure_span.h"
+#include "space/arena_record.h"
 
 #include <string.h>
 

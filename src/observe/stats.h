@@ -7,8 +7,8 @@
 #pragma once
 
 #include "base/text.h"
-#include "ledger.h"
-#include "pool.h"
+#include "heap/ledger.h"
+#include "pool/pool.h"
 
 // clang-format off
 /* X(name, label, help): the terms of the sum, in bytes. The name is what the field of the figures and the JSON's key

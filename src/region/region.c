@@ -1,9 +1,9 @@
 /* Reserving the region, and the addresses of everything in it. See region.h. */
 /* SPDX-License-Identifier: MIT */
-#include "region.h"
-#include "machine/nodes.h"
+#include "region/region.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "machine/nodes.h"
 
 #include <string.h>
 

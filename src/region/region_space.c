@@ -1,8 +1,8 @@
 /* Hands out the region: SuperSlabs and heaps, also those for which the system has refused memory. See region.h. */
 /* SPDX-License-Identifier: MIT */
-#include "region.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "region/region.h"
 
 /* Something is mapped where nothing should be. True: the SuperSlab or heap was counted while a cut went on, and has
  * kept its addresses. */

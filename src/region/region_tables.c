@@ -1,8 +1,8 @@
 /* The tables of the region: which part of them has memory, and what stays reserved when the program limits itself. See
  * region.h. */
 /* SPDX-License-Identifier: MIT */
-#include "region.h"
 #include "base/os.h"
+#include "region/region.h"
 
 #define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
 #define TABLE_STEP 64  /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */

@@ -14,19 +14,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure.h"
 #include "base/clear.h"
-#include "space/arena_space.h"
-#include "block.h"
 #include "base/fail.h"
-#include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "presence.h"
-#include "search.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "heap/search.h"
+#include "process/presence.h"
 #include "secure/secure_damage.h"
 #include "secure/secure_large.h"
 #include "secure/secure_slab.h"
 #include "secure/secure_span.h"
-#include "thread.h"
+#include "space/arena_space.h"
+#include "threads/thread.h"
 
 #define TINY_FIFO 64
 #define TINY_POOL 48

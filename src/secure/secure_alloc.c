@@ -1,11 +1,11 @@
 /* Malloc in secure mode, and the operators new and delete that fit each other. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
-#include "alloc_slow.h"
+#include "alloc/alloc.h"
+#include "alloc/alloc_slow.h"
 #include "base/fail.h"
-#include "chores.h"
-#include "hooks.h"
+#include "process/hooks.h"
 #include "secure/secure.h"
+#include "threads/chores.h"
 
 /* The hit path of secure mode. */
 HAK_NOINLINE void *hook_malloc_secure(struct heap *h, size_t bytes) {

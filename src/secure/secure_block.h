@@ -2,11 +2,11 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "canary.h"
-#include "heap.h"
-#include "links.h"
 #include "base/os.h"
-#include "zero.h"
+#include "blocks/canary.h"
+#include "blocks/links.h"
+#include "blocks/zero.h"
+#include "heap/heap.h"
 
 struct secure_span; /* secure_span.h */
 

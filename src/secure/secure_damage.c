@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_damage.h"
 #include "base/fail.h"
-#include "presence.h"
+#include "process/presence.h"
 
 enum { BESIDE_BYTES = 64 }; /* of a block that was never handed out, beside one that was */
 

@@ -14,19 +14,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_large.h"
 #include "base/clear.h"
-#include "block.h"
 #include "base/fail.h"
-#include "kinds.h"
-#include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "pool.h"
-#include "presence.h"
-#include "ring.h"
-#include "search.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "blocks/zero.h"
+#include "heap/ring.h"
+#include "heap/search.h"
+#include "pool/limits.h"
+#include "pool/pool.h"
+#include "process/presence.h"
 #include "secure/secure_span.h"
 #include "secure/secure_trace.h"
-#include "zero.h"
 
 #include <string.h>
 

@@ -4,14 +4,14 @@
  * The thread that brings the last block back sets `held` to 0 in the same compare-and-swap, and gives the span back. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_slab.h"
-#include "block.h"
 #include "base/fail.h"
-#include "kinds.h"
 #include "base/os.h"
-#include "presence.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "process/presence.h"
 #include "secure/secure_damage.h"
 #include "secure/secure_span.h"
-#include "superslab.h"
+#include "space/superslab.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return span_first(slab_at_offset(block - hak_region.base)); }
 

@@ -1,13 +1,13 @@
 /* See secure_span.h. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_span.h"
-#include "space/arena_space.h"
 #include "base/clear.h"
-#include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "pool.h"
+#include "pool/limits.h"
+#include "pool/pool.h"
 #include "secure/secure_block.h"
+#include "space/arena_space.h"
 
 #define GUARDED_MAX 800 /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
 #define TABLE_DUMPED_SUPERSLABS ((size_t)2048) /* whose rows are in core dumps: 4 GiB */

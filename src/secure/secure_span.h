@@ -14,7 +14,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "heap.h"
+#include "heap/heap.h"
 
 #define SPAN_BLOCKS_MAX 4096 /* of 16 bytes */
 #define SPANS_MAX 16         /* in a SuperSlab */

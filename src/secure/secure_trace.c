@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_trace.h"
 #include "base/os.h"
-#include "block.h"
-#include "kinds.h"
-#include "thread.h"
+#include "blocks/block.h"
+#include "blocks/kinds.h"
+#include "threads/thread.h"
 
 #include <string.h>
 

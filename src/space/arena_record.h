@@ -11,8 +11,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "account.h"
-#include "classes.h"
+#include "region/account.h"
+#include "region/classes.h"
 
 struct heap;
 struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing */

@@ -11,8 +11,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "superslab.h"
 #include "space/arena_record.h"
+#include "space/superslab.h"
 
 /* Takes a span in the SuperSlabs of the client's arena, which gets a further SuperSlab if none has room. BITSET_NONE:
  * no memory. */

@@ -1,9 +1,9 @@
-/* The hooks of src/hooks.h where there are no wings: all that the core needs to be an allocator of its own. Nothing is
- * sampled, rated, moved or merged, and there are no arenas; SECURE is not to be set. */
+/* The hooks of src/process/hooks.h where there are no wings: all that the core needs to be an allocator of its own.
+ * Nothing is sampled, rated, moved or merged, and there are no arenas; SECURE is not to be set. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
-#include "hooks.h"
-#include "kinds.h"
+#include "alloc/alloc.h"
+#include "blocks/kinds.h"
+#include "process/hooks.h"
 
 /* ---- the process ---- */
 bool hook_options_are_read(void) { return false; }

@@ -26,12 +26,12 @@
 #include <unistd.h>
 
 #include "../../src/base/os.h"
-#include "../../src/heap.h"
-#include "../../src/kinds.h"
+#include "../../src/heap/heap.h"
+#include "../../src/blocks/kinds.h"
 #include "../../src/base/options.h"
 #include "../../src/secure/secure_span.h"
-#include "../../src/purge.h"
-#include "../../src/superslab.h"
+#include "../../src/space/purge.h"
+#include "../../src/space/superslab.h"
 
 static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;

@@ -42,7 +42,8 @@ TREES = ROOT / "build" / "mutants"
 EQUIVALENT, JUDGED = HERE / "equivalent.txt", HERE / "judged.txt"
 VERDICTS = ("killed", "survived", "equivalent")
 # Without the wings.
-CORE_FOLDERS = ("src", "src/base", "src/entry", "src/machine", "src/region", "src/scarce", "src/space")
+CORE_FOLDERS = ("src/alloc", "src/base", "src/blocks", "src/entry", "src/heap", "src/machine", "src/pool",
+                "src/process", "src/region", "src/space", "src/threads", "src/tiers")
 MOST_MEMORY_KIB = 4 << 20
 IDLE_SAMPLES = 20
 
@@ -682,7 +683,7 @@ def main():
     parser = argparse.ArgumentParser(description="Changes the sources one at a time and sees whether a test fails.")
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--only", help="of the files' names, such as src/tiny.c or 'src/base/*'; or: core")
+    parser.add_argument("--only", help="of the files' names, such as src/tiers/tiny.c or 'src/base/*'; or: core")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--tests", default="", help="only tests whose name this regular expression matches")
     parser.add_argument("--again", help="those again that have this verdict")

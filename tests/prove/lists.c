@@ -3,8 +3,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "prove.h"
 
-#include "inbox.c"
-#include "links.c"
+#include "blocks/inbox.c"
+#include "blocks/links.c"
 
 struct region hak_region;
 const struct size_class size_classes[CLASSES]; /* links_count's: not reached here */

@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "prove.h"
 
-#include "classes.c"
-#include "pages.c"
-#include "links.c"
+#include "region/classes.c"
+#include "heap/pages.c"
+#include "blocks/links.c"
 
 struct region hak_region;
 enum { BLOCKS = 3, BYTES = 16, END = BLOCKS };

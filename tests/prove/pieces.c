@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "prove.h"
 
-#include "scarce/packed.c"
+#include "tiers/packed.c"
 
 struct region hak_region;
 struct region_use hak_region_use;

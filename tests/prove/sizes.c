@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "alloc.h"
-#include "classes.c"
+#include "alloc/alloc.h"
+#include "region/classes.c"
 
 struct region hak_region;
 _Thread_local struct heap *hak_heap;

@@ -4,7 +4,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "prove.h"
 
-#include "superslab.c"
+#include "space/superslab.c"
 
 struct region hak_region;
 struct region_use hak_region_use;

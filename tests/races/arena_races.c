@@ -4,9 +4,9 @@
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
 #include "space/arena_space.h"
-#include "tunables.h"
-#include "purge.h"
-#include "ring.h"
+#include "process/tunables.h"
+#include "space/purge.h"
+#include "heap/ring.h"
 
 static uintptr_t handle;
 static struct heap *of; /* heap 1's in the arena */

@@ -1,8 +1,8 @@
 /* What heaps share: their outboxes, with the purger, and the heaps themselves, among threads that are born and end. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "presence.h"
-#include "ring.h"
+#include "heap/ring.h"
+#include "process/presence.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
 

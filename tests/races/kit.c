@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "model.h"
-#include "presence.h"
+#include "process/presence.h"
 #include "base/options.h"
 #include "base/os.h"
 

@@ -4,14 +4,14 @@
 #define HAKMEM_TESTS_RACES_KIT_H
 
 #include "explore.h"
-#include "inbox.h"
-#include "kinds.h"
-#include "mid.h"
-#include "outbox.h"
-#include "pool.h"
-#include "search.h"
-#include "thread.h"
-#include "tiny.h"
+#include "blocks/inbox.h"
+#include "blocks/kinds.h"
+#include "heap/outbox.h"
+#include "heap/search.h"
+#include "pool/pool.h"
+#include "threads/thread.h"
+#include "tiers/mid.h"
+#include "tiers/tiny.h"
 
 enum { KIT_HEAPS = 4, KIT_CLASS = TINY_CLASSES - 1, KIT_BLOCKS = 64 /* of 1 KiB, in a slab */ };
 

@@ -1,6 +1,6 @@
 /* Mid slabs, and the rings in front of them. */
 /* SPDX-License-Identifier: MIT */
-#include "alloc.h"
+#include "alloc/alloc.h"
 #include "base/options.h"
 #include "kit.h"
 

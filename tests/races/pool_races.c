@@ -1,11 +1,11 @@
 /* The pool, and the bitmaps it searches with. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "limits.h"
 #include "base/options.h"
-#include "purge.h"
-#include "retain.h"
 #include "base/text.h"
+#include "pool/limits.h"
+#include "pool/retain.h"
+#include "space/purge.h"
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 

@@ -3,7 +3,7 @@
 #include "kit.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
-#include "pool.h"
+#include "pool/pool.h"
 #include "base/options.h"
 #include "secure/secure.h"
 #include "secure/secure_slab.h"

@@ -2,7 +2,7 @@
  * threads that allocated everything, and does nothing more. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "pages.h"
+#include "heap/pages.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
 

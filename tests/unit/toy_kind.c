@@ -1,12 +1,12 @@
 /* A kind of slabs that the library does not have: this file and one row. A block is a slot; a freed one is kept for the
  * next request until memory runs out or the program asks for all that can be given back. */
 /* SPDX-License-Identifier: MIT */
-#include "base/fail.h"
 #include "toy_kind.h"
+#include "base/fail.h"
 
 /* The library's table, and the row. The linker takes it instead of the library's own. */
 #define kinds kinds_of_library
-#include "../../src/kinds.c"
+#include "../../src/blocks/kinds.c"
 #undef kinds
 enum { KIND_TOY = KIND_COUNT };
 extern const struct kind kind_toy;
@@ -17,9 +17,9 @@ const struct kind *const kinds[] = {
 #undef ENTRY
 };
 
-#include "block.h"
-#include "pool.h"
-#include "thread.h"
+#include "blocks/block.h"
+#include "pool/pool.h"
+#include "threads/thread.h"
 
 static _Atomic(struct slab *) kept; /* a freed block's record: its slot is ACTIVE still */
 

@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn each_row_is_in_the_librarys_tables() {
         let header = |path: &str| std::fs::read_to_string(format!("{}/../../src/{path}", env!("CARGO_MANIFEST_DIR")));
-        let (options, tunables) = (header("base/options.h").unwrap(), header("tunables.h").unwrap());
+        let (options, tunables) = (header("base/options.h").unwrap(), header("process/tunables.h").unwrap());
         for (name, value) in SETTINGS {
             let table = if is_tunable(name) { &tunables } else { &options };
             let entry = format!("X({name},");

@@ -1,4 +1,4 @@
-//! The ledgers of a process's heaps (src/ledger.h), summed up by class.
+//! The ledgers of a process's heaps (src/heap/ledger.h), summed up by class.
 // SPDX-License-Identifier: MIT
 
 use super::layout::{word, Layout};

@@ -1,4 +1,4 @@
-//! Tunables of another process (src/tunables.h): constants of 32 bits, one each or one for each class.
+//! Tunables of another process (src/process/tunables.h): constants of 32 bits, one each or one for each class.
 // SPDX-License-Identifier: MIT
 
 use super::model::OptionValue;

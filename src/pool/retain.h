@@ -1,0 +1,64 @@
+/* What stays resident without being used, and when that is judged: the policy over purge.h.
+ *
+ *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
+ *     use, so that a program that frees everything shrinks as it frees, without another call. When more are EMPTY,
+ *     they are purged down to three quarters of the bound.
+ *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
+ *     DECAY_MS: it swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the
+ *     program rests, when all that may be resident would exceed the peak by an eighth, and near a limit. What is wanted
+ *     back within a tenth of a second should have stayed: more may with each round, and after two rounds all of it.
+ *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and
+ *     purges what is over the bound. In a program with threads a purger thread does the latter when the program rests.
+ *     While it is busy a settling thread purges, once a second, what nobody needed since; what is far over the bound;
+ *     and of what is over RETAIN_BYTES as much as the heap grows above its peak. The purger is wanted when the heap is
+ *     of some size or something is over the bound, and begins at the next slow malloc. What a program
+ *     empties by moving blocks, its thread purges itself, except for RETAIN_BYTES. Where there is no purger, slow
+ *     mallocs look at times whether the heap is quiet.
+ *
+ * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+#include "space/purge.h"
+
+/* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is
+ * due. */
+void retain_settle(struct client *c);
+
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program
+ * reuses what its slabs have and does not swing any more, and the heap gives back what swings needed. */
+void retain_look(struct client *c);
+
+/* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never
+ * free anything, and then nobody would. */
+void retain_thread_ended(struct client *c);
+
+/* Is the heap so large that a program with threads has a purger? */
+bool retain_has_some_size(void);
+
+/* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
+void retain_grew_inside(struct client *c, size_t bytes);
+/* A slab gives pages back for the first time. */
+void retain_trimmed_first(void);
+/* Such a slab has become empty: all of it could have gone at once. So one more may stay noted, and one fewer with each
+ * slab that gives pages back. */
+void retain_trimmed_early(void);
+/* May this many changed slabs keep the free pages that they may have, until somebody looks? */
+bool retain_may_note(size_t slabs);
+/* How many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
+size_t retain_bound_bytes(void);
+/* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of
+ * it. */
+bool retain_is_lazy(void);
+/* Is it so little time since that memory was given back that it had better have stayed? */
+bool retain_is_soon(uint32_t given_ms);
+
+/* ---- the purger's side ---- */
+
+/* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they
+ * are also enough when memory is `scarce`. Returns false when there is nothing more to do. */
+bool retain_tick(struct client *c, bool scarce, bool *idle);
+/* The program has been idle for a second. */
+void retain_rests(struct client *c);
+/* The last thing the purger does: from now on the program's one thread gives back what it frees by itself. */
+void retain_hand_over(struct client *c);
