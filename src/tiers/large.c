@@ -76,11 +76,11 @@ static bool unshut(struct slab *s) {
 
 /* Looking at a part of a block that the program did not touch takes a page fault, and reads a page of zeros: 2,500
  * instructions. */
-#define SPANS_PER_LOOK 64
+#define FREES_PER_LOOK 64
 
 /* Ends a block whose span is about to go to the pool. */
 static void end_block(struct heap *h, struct slab *s, bool resident) {
-    if (resident && !h->client.is_shared && h->large_given++ % SPANS_PER_LOOK == 0)
+    if (resident && !h->client.is_shared && h->large_given++ % FREES_PER_LOOK == 0)
         huge_pages_freed_large(slab_address(s), asked_bytes(s));
     store_relaxed(&s->single.state, BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
