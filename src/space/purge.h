@@ -6,7 +6,7 @@
  *  2. In every mode the number, size and age of wholly empty SuperSlabs are bounded, as they become empty and as time
  *     passes. Age spares a reserve.
  *  3. In a SuperSlab with a huge page, purging some slots purges the other free slots, too, because one touch made all
- *     of them resident.
+ *     of them resident. The first pages that go get a mapping of their own (purge_keep_apart).
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */

@@ -152,7 +152,7 @@ HAK_INLINE uint32_t superslab_lazy_in(size_t superslab, uint32_t slots) {
 /* The slots `lazy` are no longer LAZY. */
 void superslab_end_lazy(size_t superslab, uint32_t lazy);
 
-/* Programs touch all of a block of so many bytes, but may touch only a part of a larger one. `tag`: class + 1, or 0. */
+/* Programs touch all of a block up to this size, but may touch only a part of a larger one. `tag`: class + 1, or 0. */
 #define TOUCHED_WHOLE_MAX (8 * KIB)
 HAK_INLINE bool superslab_is_touched_whole(unsigned tag) {
     return tag != 0 && size_classes[tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <climits>
 #include <csignal>
 #include <cstdarg>
 #include <fstream>
@@ -29,19 +30,21 @@
 #include "inside.h"
 
 static bool refuses;
-static bool breaks_pages; /* less than a slot that is mapped over others loses its memory */
-static unsigned broken;   /* how often */
-static bool breaks(void *address, size_t bytes) {
-    if (!breaks_pages || bytes >= 64 * kKiB)
+/* Of the pieces of these sizes that are mapped in place of others, the first `spared` are; the next `left` are refused,
+ * and what they were to replace is lost. */
+static struct {
+    size_t min, max;
+    int spared, left, lost;
+} breaks;
+static bool is_lost(void *address, size_t bytes) {
+    if (bytes < breaks.min || bytes > breaks.max || breaks.spared-- > 0 || breaks.left == 0)
         return false;
-    broken++;
+    breaks.left--, breaks.lost++;
     munmap(address, bytes);
     return true;
 }
 static enum { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 static size_t refused_from = SIZE_MAX;        /* bytes that are mapped in a piece */
-static size_t breaks_bytes;                   /* a piece of this size in place of another … */
-static int breaks_after;                      /* … is refused after so many, once, and the other is lost */
 static void (*meanwhile)();                   /* what another thread does while a slot is mapped, once */
 static bool is_old_kernel;                    /* takes an address that must not be replaced as a wish */
 /* These stand in for libc's. */
@@ -50,12 +53,7 @@ extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, in
         now();
     if (is_old_kernel)
         flags &= ~MAP_FIXED_NOREPLACE;
-    if ((flags & MAP_FIXED) != 0 && bytes == breaks_bytes && breaks_after-- == 0) {
-        munmap(address, bytes);
-        errno = ENOMEM;
-        return MAP_FAILED;
-    }
-    if (bytes < refused_from && !((flags & MAP_FIXED) && breaks(address, bytes)))
+    if (bytes < refused_from && !((flags & MAP_FIXED) != 0 && is_lost(address, bytes)))
         return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, protection, flags, fd, place));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -69,7 +67,7 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
         munmap(to, 2 * kMiB);
         refused_from = 1;
     }
-    if (moves == kMove && bytes < refused_from && !breaks(to, bytes))
+    if (moves == kMove && bytes < refused_from && !is_lost(to, bytes))
         return reinterpret_cast<void *>(syscall(SYS_mremap, address, before, bytes, flags, to));
     errno = ENOMEM;
     return MAP_FAILED;
@@ -475,7 +473,7 @@ void what_a_refusal_unmapped_serves_again() {
     void *client = inside_pool_client_new();
     int zero = 0;
     moves = kRefuse;
-    breaks_bytes = 2 * kSuperSlab, breaks_after = 1; /* the first of them makes the run */
+    breaks = {2 * kSuperSlab, 2 * kSuperSlab, 1, 1, 0}; /* the first of them makes the run */
     MUST(inside_pool_take_run(client, 2, kSuperSlab, &zero) == inside_no_slot, "the run was not refused");
     take_slots(2 * kPerSuperSlab);
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
@@ -484,9 +482,9 @@ void what_a_refusal_unmapped_serves_again() {
 /* A process without a mapping to spare may still unmap a piece, and map it as a part of its neighbour. */
 void a_superslab_that_was_refused_once_serves() {
     moves = kRefuse;
-    breaks_bytes = kSuperSlab;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
     take_slots(1);
-    MUST(breaks_after < 0, "nothing was refused");
+    MUST(breaks.lost == 1, "nothing was refused");
     MUST(inside_pool_count().superslabs_peak == 1, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
@@ -921,8 +919,8 @@ void pages_purged_inside_slabs_stay_gone() {
 }
 /* Pages that nobody may touch any more are in no block that is handed out, and the others serve. */
 void pages_that_were_lost_are_not_handed_out() {
-    breaks_pages = true;
     for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        breaks = {1, 64 * kKiB - 1, 0, INT_MAX, 0}; /* less than a slot */
         std::vector<char *> blocks = purged_inside_slabs(bytes, 65536 / bytes / 2);
         for (size_t left = 16 * kMiB / bytes; left != 0; left--) {
             blocks.push_back(static_cast<char *>(hak_malloc(bytes)));
@@ -931,8 +929,7 @@ void pages_that_were_lost_are_not_handed_out() {
         for (char *block : blocks)
             hak_free(block);
         hak_trim();
-        MUST(broken != 0, "%zu bytes: none was lost", bytes);
-        broken = 0;
+        MUST(breaks.lost != 0, "%zu bytes: none was lost", bytes);
     }
 }
 /* Where a huge page is in use in part, the rest goes back too, though pages of slabs in use went first. */
