@@ -9,6 +9,8 @@ import re
 import shutil
 import sys
 
+from wrap import wrapped
+
 DOCS = pathlib.Path(__file__).resolve().parent
 SECTIONS = ["Standing", "Goals", "Where HAKMEM is not first", "How this was measured"]
 PLOT = "plots/frontier.svg"
@@ -42,7 +44,7 @@ def main():
         sys.exit(f"performance.py: {full} has no section {missing[0]}")
     text = head.replace("# Performance\n\n", f"# Performance\n\n{made}\n", 1)
     text += "".join("## " + sections[name].rstrip() + "\n\n" for name in SECTIONS)
-    text = text.rstrip() + "\n"
+    text = wrapped(text.rstrip() + "\n")
     over = text.count("\n") - LINES_MAX
     if over > 0:
         text = shorten(text, over + 2)

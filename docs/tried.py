@@ -10,6 +10,8 @@ import statistics
 import sys
 import tomllib
 
+from wrap import wrapped
+
 DOCS = pathlib.Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "build" / "results" / "programs.json"
 TABLE = DOCS.parent / "tests" / "programs" / "programs.toml"
@@ -100,4 +102,4 @@ if __name__ == "__main__":
         gather()
     elif sys.argv[1:]:
         sys.exit(__doc__.split("\n")[0])
-    (DOCS / "tried.md").write_text(page(json.loads(FIGURES.read_text())))
+    (DOCS / "tried.md").write_text(wrapped(page(json.loads(FIGURES.read_text()))))

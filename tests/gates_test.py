@@ -128,6 +128,20 @@ class Lint(Gate):
         for name in ("src/two.h", "bench/two.py", "packaging/two.sh", "tools/two.py"):
             self.planted(f"{name}:1: 124 columns, more than 120", name, f"/* {0:0118} */\n", TESTS / "columns.py")
 
+    def test_prose(self):
+        """Code, rows of tables and addresses may be wide; `./hak format` wraps the rest."""
+        page, columns = "docs/programs/two.md", TESTS / "columns.py"
+        item = "- so " + "`a b` 1. " * 13
+        may_be_wide = f"```\n{item}\n```\n| {item} |\nhttps://{0:0120}\n"
+        plant(page, may_be_wide)
+        self.planted(f"{page}:6: 122 columns, more than 120", page, may_be_wide + item, columns)
+        plant(page, may_be_wide + item)
+        base.run(sys.executable, PROJECT / "docs/wrap.py", ROOT / page)
+        self.passes(columns)
+        self.assertEqual((ROOT / page).read_text(),
+                         may_be_wide + "- so " + "`a b` 1. " * 11 + "`a b` 1.\n  `a b` 1.")
+        (ROOT / page).unlink()
+
     def test_names(self):
         names = TESTS / "docs_names.py"
         self.planted("docs/costs.md: no_such_word is in no source", "docs/costs.md", "`no_such_word`\n", names)

@@ -26,6 +26,11 @@ def formatted_files():
     return list(files(["include", "src", "bench", "tests"], ".c", ".h", ".cc"))
 
 
+def pages():
+    """The pages whose prose is ours."""
+    return [*sorted(ROOT.glob("*.md")), *files(["docs", "packaging", "python", "rust"], ".md")]
+
+
 def side_by_side(commands):
     """Runs the commands, one for each processor at a time; fails if one does, once all have ended."""
     def said(command):
@@ -90,5 +95,6 @@ def lint():
 def format_all():
     need("format")
     run("clang-format", "-i", *formatted_files())
+    python("docs/wrap.py", *pages())
     for workspace in WORKSPACES:
         run("cargo", "fmt", "--all", cwd=ROOT / workspace)
