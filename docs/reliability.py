@@ -14,6 +14,8 @@ import subprocess
 import sys
 import textwrap
 
+from wrap import wrapped
+
 DOCS = pathlib.Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
 PROOFS = TESTS / "prove" / "prove.py"
@@ -165,10 +167,9 @@ def mutants_table():
             *(f"| `{name}` | {killed} | {survived} |" for name, (killed, survived) in sorted(files.items()))]
 
 
-def proofs_table():
+def list_of_proofs():
     claims = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
-    return ["| proof | what it says |", "|---|---|",
-            *(f"| `{name}` | {claim} |" for name, claim in (line.split(": ", 1) for line in claims.splitlines()))]
+    return [f"- `{name}`: {claim}" for name, claim in (line.split(": ", 1) for line in claims.splitlines())]
 
 
 def conditions_table():
@@ -238,7 +239,7 @@ NOTES = {
     "Random sequences of calls": ("`./hak soak` makes the calls, `./hak fuzz` the sequences and the texts.",),
     PROVED: ("`./hak prove` proves these with cbmc over the shipped sources, in minutes on idle cores. What is proved "
              "for a word that other threads may have changed just before holds however threads alternate.",
-             proofs_table),
+             list_of_proofs),
     "Histories of real programs": ("`./hak soak histories` records and checks them.",),
     "Damage": ("`./hak fuzz damage` tries them.",),
     "Faults": ("`./hak test gcc fault` makes them; `./hak soak` lets the programs run longer.",),
@@ -298,7 +299,7 @@ def write_page():
             lines += ["", days(rows, day_of)]
         for note in NOTES.get(title, ()) if rows or title not in SENTENCES else ():
             lines += ["", *(note() if callable(note) else textwrap.wrap(note, 118, break_on_hyphens=False))]
-    (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
+    (DOCS / "reliability.md").write_text(wrapped("\n".join(lines) + "\n"))
 
 
 if __name__ == "__main__":
