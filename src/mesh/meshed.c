@@ -102,7 +102,7 @@ uint32_t meshed_new_file(void) {
 /* Maps the range as its neighbours were mapped: the kernel does not join mappings that differ. */
 static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
     bool folios = superslab >= REGION_FOLIOS_FROM && load_relaxed(&hak_region_use.folios) == FOLIOS_USED &&
-                  load_relaxed(&superslab_at(superslab)->huge) != HUGE_SPLIT;
+                  load_relaxed(&superslab_at(superslab)->huge) == HUGE_NONE;
     return os_map(folios ? OS_FRESH_PLAIN : OS_FRESH, at, bytes) == at;
 }
 

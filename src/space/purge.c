@@ -52,13 +52,19 @@ void purge_split_huge_page(size_t superslab) {
         rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT);
 }
 
-bool purge_keep_apart(void *at, size_t bytes) {
-    struct superslab *ss = superslab_at(region_offset(at) / SUPERSLAB_BYTES);
-    if (load_relaxed(&ss->huge) == HUGE_NONE || load_relaxed(&ss->apart) ||
-        load_relaxed(&hak_purge.mapped_apart) >= MAPPED_APART_MAX || rmw_swap(&ss->apart, true))
-        return true;
+/* False: a part of the SuperSlab has a mapping of its own already, or needs none. */
+static bool begin_apart(struct superslab *ss) {
+    if (load_relaxed(&ss->huge) == HUGE_NONE || load_relaxed(&ss->apart) || rmw_swap(&ss->apart, true))
+        return false;
     rmw_add(&hak_purge.mapped_apart, 1);
-    return region_renew(at, bytes, false);
+    return true;
+}
+
+void purge_is_apart(size_t superslab) { begin_apart(superslab_at(superslab)); }
+
+bool purge_keep_apart(void *at, size_t bytes) {
+    return load_relaxed(&hak_purge.mapped_apart) >= MAPPED_APART_MAX ||
+           !begin_apart(superslab_at(region_offset(at) / SUPERSLAB_BYTES)) || region_renew(at, bytes, false);
 }
 
 /* The first of the free slots, which are ours, are kept apart. Returns those that have lost their memory: they stay

@@ -72,7 +72,19 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
     errno = ENOMEM;
     return MAP_FAILED;
 }
+/* Addresses of which the test wants to know how much was purged. */
+static struct {
+    uintptr_t from, to;
+    size_t purged;
+} watched;
+static void watch_purge(uintptr_t from, uintptr_t to) {
+    from = std::max(from, watched.from), to = std::min(to, watched.to);
+    watched.purged += from < to ? to - from : 0;
+}
 extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
+    auto at = reinterpret_cast<uintptr_t>(address);
+    if (!refuses && advice == MADV_DONTNEED)
+        watch_purge(at, at + bytes);
     if (!refuses)
         return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
     errno = EINVAL;
@@ -932,21 +944,34 @@ void pages_that_were_lost_are_not_handed_out() {
         MUST(breaks.lost != 0, "%zu bytes: none was lost", bytes);
     }
 }
-/* Where a huge page is in use in part, the rest goes back too, though pages of slabs in use went first. */
-void what_huge_pages_round_up_goes_back() {
+/* Takes blocks until a second SuperSlab is in use in part, and keeps one in 500. Where its unused slots begin. */
+uintptr_t use_huge_pages_in_part() {
     std::vector<char *> more(1, static_cast<char *>(hak_malloc(64)));
     size_t half = 0;
     while (superslab_of(more.back()) == superslab_of(more[0]) || half < 512 * kKiB) {
         more.push_back(static_cast<char *>(hak_malloc(64)));
-        half = reinterpret_cast<uintptr_t>(more.back()) % (2 * kMiB);
+        half = reinterpret_cast<uintptr_t>(more.back()) % kSuperSlab;
     }
     for (size_t i = 0; i < more.size(); i++)
         if (i % 500 != 0)
             hak_free(more[i]);
+    return (reinterpret_cast<uintptr_t>(more.back()) / kSlot + 1) * kSlot;
+}
+/* Where a huge page is in use in part, the rest goes back too, though pages of slabs in use went first. */
+void what_huge_pages_round_up_goes_back() {
+    use_huge_pages_in_part();
     hak_trim();
     Json stats = heap_stats();
     double rounding = stats["rss_bytes"]["huge_rounding"].number;
     MUST(rounding == 0, "%.0f bytes", rounding);
+}
+/* Also where slabs were merged. */
+void what_huge_pages_round_up_beside_meshed_slabs_goes_back() {
+    uintptr_t unused = use_huge_pages_in_part();
+    watched = {unused, (unused / kSuperSlab + 1) * kSuperSlab, 0};
+    hak_trim();
+    MUST(counter("mesh_merged_pages") > 0 || getpagesize() != 4096 || !can_hold_writes(), "no page was merged");
+    MUST(watched.purged == watched.to - watched.from, "%zu bytes of %zu", watched.purged, watched.to - watched.from);
 }
 
 /* Blocks of all tiers come and go. */
@@ -1046,6 +1071,10 @@ struct Case {
     {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"rounded_up", what_huge_pages_round_up_goes_back, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"rounded_up_meshed",
+     what_huge_pages_round_up_beside_meshed_slabs_goes_back,
+     {"HAKMEM_HUGE_PAGES=always", "HAKMEM_MESH=1"},
+     0},
     {"written_first", the_first_page_of_the_sets_is_written_first, {}, 0},
 };
 
