@@ -73,10 +73,10 @@ HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, b
     void *p = NULL;
     for (unsigned tries = 0; tries < 2u + packs && p == NULL; tries++) {
         const struct kind *kind = packs && tries < 2 ? &kind_packed : usual;
-        take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
+        take_call *take = dense ? hooks_move.dense(kind) : kind->malloc;
         if (unlikely(tries != 0))
             chores_empty_caches(h);
-        p = unlikely(sample_wanted(h)) ? hook_malloc_sampled(h, kind, take, bytes, alignment, zero)
+        p = unlikely(sample_wanted(h)) ? hooks_observe.malloc_sampled(h, kind, take, bytes, alignment, zero)
                                        : take(h, bytes, alignment, zero);
     }
     if (unlikely(p == NULL))
@@ -94,7 +94,7 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return alloc_no_memory(NULL);
     if (unlikely(hak_heap == &heap_redirected))
-        return hook_malloc_in_default(bytes, alignment, zero);
+        return hooks_arena.malloc_in_default(bytes, alignment, zero);
     if (other_serves())
         return other_malloc(bytes, alignment);
     struct heap *h = thread_enter();
@@ -150,7 +150,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     if (unlikely(h->number == HEAP_NONE))
         return alloc_without_heap(bytes);
     if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
-        return hook_malloc_at_site(h, bytes);
+        return hooks_arena.malloc_at_site(h, bytes);
     if (option(OPT_SECURE))
         return hook_malloc_secure(h, bytes);
     if (bytes <= TINY_BYTES_MAX && !other_is_on())

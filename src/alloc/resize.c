@@ -5,7 +5,8 @@
 #include "base/fail.h"
 #include "base/options.h"
 #include "beside/other.h"
-#include "blocks/kinds.h"
+#include "blocks/block.h"
+#include "heap/sample.h"
 #include "process/hooks.h"
 #include "threads/thread.h"
 #include "tiers/lookup.h"
@@ -124,12 +125,26 @@ size_t alloc_good_size(size_t bytes) {
     return size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
 }
 
+/* The block has a new size: its old one leaves the profile. */
+HAK_INLINE void note_resized(struct heap *h, struct slab *s, const void *p, size_t bytes) {
+    if (kind_of(s)->state == NULL)
+        return;
+    block_unsample(kind_of(s)->state(s, p), p);
+    if (unlikely(sample_wanted(h)))
+        hooks_observe.resized(h, p, bytes);
+}
+
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
     const struct kind *kind = kind_of(b->slab);
     bool done = kind->resize != NULL && kind->resize(h, b->slab, p, bytes);
     if (done)
-        hook_resized(h, b->slab, p, bytes);
+        note_resized(h, b->slab, p, bytes);
     return done;
+}
+
+/* The heap that resizes a block of the slab; NULL: no memory for one. `h` may be NULL. */
+HAK_INLINE struct heap *heap_to_resize(struct heap *h, const struct slab *s) {
+    return h == NULL || likely(slab_kind(s) < KIND_IN_ARENA) ? h : hooks_arena.heap_for(h, s);
 }
 
 bool alloc_expand(void *p, size_t bytes) {
@@ -139,7 +154,7 @@ bool alloc_expand(void *p, size_t bytes) {
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
-    struct heap *of = h != NULL ? hook_heap_for(h, b.slab) : NULL;
+    struct heap *of = heap_to_resize(h, b.slab);
     bool done = of != NULL && resize_in_place(of, &b, p, bytes);
     thread_leave(h);
     return done;
@@ -150,7 +165,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     const struct kind *kind = kind_of(b->slab);
     bool can = kind->resize != NULL && min_size(bytes, b->bytes) >= kind->resize_from_bytes && bytes <= PTRDIFF_MAX;
     struct heap *h = can ? thread_enter() : NULL;
-    struct heap *of = h != NULL ? hook_heap_for(h, b->slab) : NULL;
+    struct heap *of = heap_to_resize(h, b->slab);
     if (of == NULL) {
         thread_leave(h);
         return NULL;
@@ -159,7 +174,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     if (moved == NULL && bytes > b->bytes && kind->move != NULL) {
         moved = kind->move(of, b->slab, bytes);
         if (moved != NULL)
-            hook_resized(of, slab_at_offset(region_offset(moved)), moved, bytes);
+            note_resized(of, slab_at_offset(region_offset(moved)), moved, bytes);
     }
     alloc_leave(h, of);
     return moved;
@@ -198,7 +213,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
         return moved;
     int error = errno;
     bool of_arena = unlikely(slab_kind(b.slab) >= KIND_IN_ARENA);
-    moved = of_arena ? hook_malloc_near(b.slab, bytes) : alloc_malloc(bytes, alloc_slow);
+    moved = of_arena ? hooks_arena.malloc_near(b.slab, bytes) : alloc_malloc(bytes, alloc_slow);
     if (moved == NULL) { /* shrinking always succeeds; growing in place may, after the caches were emptied */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
         if (bytes < b.bytes && kind_of(b.slab)->shrink != NULL)

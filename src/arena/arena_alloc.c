@@ -3,7 +3,7 @@
  *
  *  1. The heaps of a process with a policy are never hit by alloc.h and alloc_slow: heap_watch_sites has pointed every
  *     size at the empty list, and CACHES_SITED keeps the rings from answering. So each malloc comes to
- *     hook_malloc_at_site.
+ *     malloc_at_site.
  *  2. policy.h finds the policy of whoever called. Without one the block comes from the heap's own lists and rings.
  *  3. A policy with a lane (lane.h) allocates in the heap that the thread has there, a dense one past all caches. */
 /* SPDX-License-Identifier: MIT */
@@ -49,7 +49,7 @@ HAK_NOINLINE void *arena_malloc_any(struct arena *a, size_t bytes, size_t alignm
     }
 }
 
-HAK_NOINLINE void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *zero) {
+static void *malloc_in_default(size_t bytes, size_t alignment, bool *zero) {
     struct arena *a = arena_of(hak_default_arena.handle);
     *zero = false;
     if (likely(a != NULL))
@@ -58,10 +58,12 @@ HAK_NOINLINE void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *
     return alloc_no_memory(NULL);
 }
 
-void *hook_malloc_near(const struct slab *s, size_t bytes) {
+static void *malloc_near(const struct slab *s, size_t bytes) {
     bool zero;
     return arena_malloc_any(arena_of_slab(s), bytes, 1, &zero);
 }
+
+static struct heap *arena_heap_for(struct heap *h, const struct slab *s) { return arena_heap(h, arena_of_slab(s)); }
 
 /* ---- by policy ---- */
 
@@ -100,7 +102,7 @@ HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
 
 /* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that
  * is who called malloc. */
-HAK_NOINLINE void *hook_malloc_at_site(struct heap *h, size_t bytes) {
+static void *malloc_at_site(struct heap *h, size_t bytes) {
     const uintptr_t *frame = __builtin_frame_address(0);
     unsigned policy = policy_cached(code_address(frame[1]));
     if (unlikely(policy > HAK_POLICY_DENSE))
@@ -109,3 +111,12 @@ HAK_NOINLINE void *hook_malloc_at_site(struct heap *h, size_t bytes) {
         return allocate_here(h, bytes);
     return alloc_for_policy(bytes, policy);
 }
+
+/* ---- what the wing hears ---- */
+
+const struct arena_hooks hooks_arena = {
+    .malloc_in_default = malloc_in_default,
+    .malloc_near = malloc_near,
+    .heap_for = arena_heap_for,
+    .malloc_at_site = malloc_at_site,
+};

@@ -4,7 +4,6 @@
 #include "base/options.h"
 #include "blocks/kinds.h"
 #include "heap/ring.h"
-#include "process/hooks.h"
 #include "threads/thread.h"
 
 static struct heap *held(struct heap *h, const struct arena *a) {
@@ -86,10 +85,6 @@ struct heap *arena_heap(struct heap *h, struct arena *a) {
         of = take_over(h, a);
     }
     return note(h, handle, of != NULL ? of : make(h, a));
-}
-
-struct heap *hook_heap_for(struct heap *h, const struct slab *s) {
-    return likely(slab_kind(s) < KIND_IN_ARENA) ? h : arena_heap(h, arena_of_slab(s));
 }
 
 /* ---- freeing ---- */

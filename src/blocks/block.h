@@ -50,7 +50,7 @@ static inline bool block_is_only_free(const struct block *b, const void *p) {
 HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_PROFILED)))
         return false;
-    hook_sampled_freed(p);
+    hooks_observe.sampled_freed(p);
     store_relaxed(state, BLOCK_LIVE);
     return true;
 }

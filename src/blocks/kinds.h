@@ -151,8 +151,6 @@ struct kind {
     void (*live)(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]);
     /* Is a block that was live then live still? */
     bool (*is_live)(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block);
-    /* As malloc, but from a slab that is not sparse, and past all caches. NULL: call malloc. */
-    void *(*malloc_dense)(struct heap *h, size_t bytes, size_t alignment, bool *zero);
     /* As free, but past all caches. Returns how many slots became EMPTY. NULL: call free. */
     unsigned (*free_dense)(struct heap *h, struct slab *s, void *p);
 

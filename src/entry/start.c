@@ -30,7 +30,8 @@ enum { CRASH_LINES_MAX = 16 };       /* runtimes that live on such signals do no
 static _Atomic uint32_t crash_lines; /* stands for itself */
 
 static bool report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
-    bool said = at != NULL && hook_explain_fault(at, access, code);
+    bool guarded = region_has(at) && slab_kind(slab_at_offset(region_offset(at))) == KIND_GUARD_PAGE;
+    bool said = guarded && hooks_observe.explain_fault(at, access, code);
     if (said || (option(OPT_CRASH_LOG) && rmw_add(&crash_lines, 1) < CRASH_LINES_MAX)) {
         said = true;
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",

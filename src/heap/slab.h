@@ -63,7 +63,7 @@
  *   CURRENT   the heap           PLACE_CURRENT                  its free blocks are the heap's list; one slab per class
  *   FULL      the heap           PLACE_OWNED                    not worth using before its countdown ends
  *   USABLE    the heap           PLACE_OWNED | PLACE_USABLE     worth using: on the list of its class
- *   DENSE     the heap           PLACE_OWNED | PLACE_DENSE      dense allocations come from it (tiny_dense.c)
+ *   DENSE     the heap           PLACE_OWNED | PLACE_DENSE      dense allocations come from it (move/dense.c)
  *   UNOWNED   OWNER_NONE         0                              whoever adopts it by compare-and-swap owns it
  *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end
  *             the heap | 3       0                              that, except while the heap is at it

@@ -136,7 +136,7 @@ static bool take_turn(uint64_t now_ns) {
     return true;
 }
 
-void hook_settled(void) {
+static void look_at_heap(void) {
     uint64_t now_ns = os_now_ns();
     if (now_ns < load_relaxed(&look_ns) || !take_turn(now_ns))
         return;
@@ -151,7 +151,7 @@ void hook_settled(void) {
     store_release(&tuner_holder, 0);
 }
 
-void hook_rests(void) {
+static void let_rest(void) {
     if (option(OPT_ACE) != ACE_ON || load_relaxed(&rests) || load_relaxed(&hak_tuner.rounds) == 0 ||
         !take_turn(os_now_ns()))
         return;
@@ -159,6 +159,8 @@ void hook_rests(void) {
     store_relaxed(&rests, true);
     store_release(&tuner_holder, 0);
 }
+
+const struct learn_hooks hooks_learn = {.settled = look_at_heap, .rests = let_rest};
 
 /* ---- what others show ---- */
 

@@ -3,7 +3,6 @@
 #include "move/defrag.h"
 #include "base/os.h"
 #include "heap/heap.h"
-#include "process/hooks.h"
 #include "space/superslab.h"
 #include "threads/thread.h"
 
@@ -21,7 +20,6 @@ enum { STEPS = 64, STEP_HALF = STEPS / 2, STEP_DENSE = STEPS * 7 / 8 };
 
 HAK_APART _Atomic uint64_t defrag_bounds[CLASSES];
 
-bool hook_is_sparse(unsigned class_id, unsigned out, size_t slot) { return defrag_is_sparse(class_id, out, slot); }
 static HAK_APART _Atomic uint32_t
     surveyed_ms[CLASSES]; /* when its bound was last found, | 1; 0: never, or it is out of date */
 

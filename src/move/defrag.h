@@ -5,7 +5,7 @@
  *     ones). That gives the bound of the class: a slab with fewer blocks out is sparse.
  *  2. A question about a block compares its slab with the bound: a few loads. After every ASK_BEFORE_CLOCK questions
  *     about a class a heap looks at the clock, and makes a new survey if the last one is old.
- *  3. Dense allocations (malloc_dense in the rows of the kinds) come from slabs that are not sparse, or from new ones.
+ *  3. Dense allocations (dense.c) come from slabs that are not sparse, or from new ones.
  *  4. The cursor lists the live blocks of sparse slabs, slot by slot.
  *
  * Any thread calls anything. All that is known of slabs is a guess, as other threads allocate and free meanwhile: a

@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "observe/profile.h"
 #include "observe/stats.h"
-#include "process/hooks.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -95,8 +94,8 @@ void dump_if_due(void) {
         dump_all(moment);
 }
 
-void hook_soft_limit(void) {
-    if (option_text(OPT_SOFT_LIMIT_PROFILE)[0] == '\0' || !dump_has_room() || !dump_claim())
+void dump_at_soft_limit(void) {
+    if (!dump_has_room() || !dump_claim())
         return;
     dump_profile_for(OPT_SOFT_LIMIT_PROFILE, NAME_NUMBERED, dump_begin(), "soft limit");
     store_release(&dumps.writer, 0);

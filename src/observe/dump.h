@@ -26,5 +26,8 @@ HAK_INLINE bool dump_may_be_due(void) {
 /* As hak_profile_dump. */
 int dump_profile(const char *path);
 
+/* Writes the profile that SOFT_LIMIT_PROFILE asks for. */
+void dump_at_soft_limit(void);
+
 /* Writes the files of the program's end. `moment`: "exit", or what ends the program. */
 void dump_at_end(const char *moment);

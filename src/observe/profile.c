@@ -6,7 +6,6 @@
 #include "observe/probes.h"
 #include "observe/python.h"
 #include "observe/stack.h"
-#include "process/hooks.h"
 
 #include <string.h>
 
@@ -147,7 +146,7 @@ static struct profile_sample *profile_claim(uintptr_t address) {
         struct profile_sample *sample = place_of(address, i);
         uintptr_t unused = 0;
         if (load_relaxed(&sample->address) != 0 ||
-            !rmw_cas(&sample->address, &unused, 1)) /* pairs with hook_sampled_freed */
+            !rmw_cas(&sample->address, &unused, 1)) /* pairs with profile_freed */
             continue;
         uint32_t used = load_relaxed(&hak_profile.levels_used);
         while (used <= i / PROBES && !rmw_cas(&hak_profile.levels_used, &used, i / PROBES + 1))
@@ -177,7 +176,7 @@ static void add_to(struct profile_total *total, const struct profile_sample *sam
 /* ---- the high-water mark ---- */
 
 static struct profile_held held_now(const struct profile_stack *s) {
-    /* Freed first: what was freed by then was allocated before. Pairs with the adds in hook_sampled_freed */
+    /* Freed first: what was freed by then was allocated before. Pairs with the adds in profile_freed */
     struct profile_held freed = {load_acquire(&s->freed.estimated_bytes), load_acquire(&s->freed.estimated_objects)};
     return (struct profile_held){load_relaxed(&s->allocated.estimated_bytes) - freed.bytes,
                                  load_relaxed(&s->allocated.estimated_objects) - freed.objects};
@@ -247,7 +246,7 @@ bool profile_add(const void *p, size_t bytes, double chance, const char *arena, 
     return true;
 }
 
-void hook_sampled_freed(const void *p) {
+void profile_freed(const void *p) {
     struct profile_sample *sample = profile_find(p);
     if (sample == NULL)
         return;
@@ -263,7 +262,7 @@ void hook_sampled_freed(const void *p) {
         probe_free(p);
 }
 
-size_t hook_sampled_bytes(const void *p) {
+size_t profile_asked_bytes(const void *p) {
     const struct profile_sample *sample = profile_find(p);
     return sample != NULL ? sample->bytes : SIZE_MAX;
 }

@@ -83,8 +83,12 @@ extern HAK_HIDDEN struct profile hak_profile;
 void profile_want(uint64_t bytes);
 
 /* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has
- * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. hook_sampled_freed removes it. */
+ * room for PROFILE_CALLERS, too many for a small stack. False: there was no place. */
 bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers);
+/* Removes the block, if it is there. */
+void profile_freed(const void *p);
+/* The bytes asked for when the block was allocated; SIZE_MAX: it is not in the profile. */
+size_t profile_asked_bytes(const void *p);
 /* What the stack held at the mark: estimated bytes, and objects in 1 / 65536. */
 struct profile_held {
     uint64_t bytes, objects;

@@ -10,7 +10,6 @@
 #include "observe/guard_sample.h"
 #include "observe/stack.h"
 #include "observe/stats.h"
-#include "process/hooks.h"
 #include "secure/secure_trace.h"
 
 #include <elf.h>
@@ -129,7 +128,7 @@ static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
         "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_from alloc_aligned "
-        "hook_malloc_at_site hook_malloc_sampled hook_malloc_in_default hook_malloc_near hook_made_by_new hook_deleted "
+        "malloc_at_site malloc_sampled malloc_in_default malloc_near hook_made_by_new hook_deleted "
         "arena_malloc_any arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else "
         "aligned_past_classes new_aligned_past_classes alloc_calloc alloc_realloc realloc_else alloc_free_slow "
         "alloc_free_by_kind alloc_delete_by_kind "
@@ -356,7 +355,7 @@ void report_error(const char *line, const void *p, bool ends, const void *caller
         write_document(line, p, 0);
 }
 
-bool hook_explain_fault(const void *address, const char *access, uintptr_t code) {
+bool report_fault(const void *address, const char *access, uintptr_t code) {
     TEXT_TO_FD(line, -1, 256);
     if (!guard_describe(&line, address, access))
         return false;

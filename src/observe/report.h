@@ -19,5 +19,7 @@
 
 /* As fail_explain wants it: prints what follows the line of a failure, the call stack, the stacks of the calls that
  * allocated and freed the block at p, and where the document is; if the program goes on, only the last of these and the
- * caller of a harmless error (fail.h). hook_explain_fault does the same for a fault in the guard pool. */
+ * caller of a harmless error (fail.h). */
 void report_error(const char *line, const void *p, bool ends, const void *caller);
+/* The same for a fault in the guard pool; false: there is nothing to explain. */
+bool report_fault(const void *at, const char *access, uintptr_t code);

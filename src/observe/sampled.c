@@ -10,6 +10,7 @@
 #include "observe/dump.h"
 #include "observe/guard_sample.h"
 #include "observe/profile.h"
+#include "observe/report.h"
 #include "process/hooks.h"
 #include "space/arena_record.h"
 
@@ -40,8 +41,8 @@ static size_t natural_alignment(size_t bytes) {
     return block & -block;
 }
 
-void *hook_malloc_sampled(struct heap *h, const struct kind *kind, take_call *take, size_t bytes, size_t alignment,
-                          bool *zero) {
+static void *malloc_sampled(struct heap *h, const struct kind *kind, take_call *take, size_t bytes, size_t alignment,
+                            bool *zero) {
     bool tiny = kind == &kind_tiny;
     unsigned c = tiny && take == kind->malloc ? tiny_class_of(bytes) : TINY_CLASSES; /* a dense one is from no list */
     size_t of_bytes = tiny ? size_classes[tiny_class_of(bytes)].block_bytes : max_size(bytes, 1);
@@ -61,13 +62,19 @@ void *hook_malloc_sampled(struct heap *h, const struct kind *kind, take_call *ta
 }
 
 /* Another size is another chance: as if the block were freed and allocated. */
-void hook_resized(struct heap *h, struct slab *s, const void *p, size_t bytes) {
-    if (kind_of(s)->state == NULL)
-        return;
-    block_unsample(kind_of(s)->state(s, p), p);
-    struct sample sample = {0, 0};
-    if (sample_wanted(h))
-        sample = sample_due(h, bytes, TINY_CLASSES);
+static void sample_resized(struct heap *h, const void *p, size_t bytes) {
+    struct sample sample = sample_due(h, bytes, TINY_CLASSES);
     if (sample.purposes & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
 }
+
+/* ---- what the wing hears ---- */
+
+const struct observe_hooks hooks_observe = {
+    .malloc_sampled = malloc_sampled,
+    .resized = sample_resized,
+    .sampled_freed = profile_freed,
+    .sampled_bytes = profile_asked_bytes,
+    .explain_fault = report_fault,
+    .soft_limit = dump_at_soft_limit,
+};

@@ -148,7 +148,8 @@ static void judge_growth(struct client *c, uint32_t now) {
 
 /* LAZY memory goes back, and what was wanted back will not be. */
 void retain_rests(struct client *c) {
-    hook_rests();
+    if (hooks_learn_on())
+        hooks_learn.rests();
     if (option(OPT_PURGE) == PURGE_LAZY)
         return;
     store_relaxed(&retain_state.wanted_slots, 0);
@@ -264,8 +265,8 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
-    if (unlikely(option(OPT_ACE) != ACE_OFF))
-        hook_settled();
+    if (hooks_learn_on())
+        hooks_learn.settled();
     if (empty < load_relaxed(&retain_state.fast.least))
         store_relaxed(&retain_state.fast.least, empty);
     request_look(c, 0, now);

@@ -1,18 +1,20 @@
-/* The calls by which the core reaches what is built onto it: the one page between the allocator and its wings.
+/* What the core tells its wings: the one page between the allocator and what is built onto it.
  *
  *  1. The wings are observe/, learn/, arena/, secure/, mesh/ and move/. No file of the core includes a header of
- *     theirs. A wing defines the hooks of its section below and includes what it needs of the core. Besides the hooks,
- *     the core knows three things of the wings: the rows of their kinds (kinds.h), what their slabs have in the records
- *     (region.h), and whether secure mode is on (OPT_SECURE). src/entry puts core and wings together.
- *  2. No hit path calls a hook. Whatever a hit path would have to notice, such as a wish for samples, makes the call
+ *     theirs. Each wing fills in its row of the functions below, in its own folder, and includes what it needs of the
+ *     core. Besides the rows, the core knows three things of the wings: the rows of their kinds (kinds.h), what their
+ *     slabs have in the records (region.h), and whether secure mode is on (OPT_SECURE). src/entry puts core and wings
+ *     together.
+ *  2. A wing that is off is not called: each caller first asks something that it has at hand, which the comments name.
+ *     No hit path calls a hook. Whatever a hit path would have to notice, such as a wish for samples, makes the call
  *     miss (asked.h, heap_watch_sites).
- *  3. The core compiles, links and passes its tests without any wing: tests/core/no_wings.c stands in for them.
+ *  3. The core compiles, links and passes its tests without any wing: the rows of tests/core/no_wings.c are empty.
  *
- * The calling thread's heap is `h` throughout. */
+ * The calling thread's heap is `h` throughout. Rows are constant. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "base/base.h"
+#include "base/options.h"
 
 struct heap;
 struct kind;
@@ -29,53 +31,53 @@ void hook_start(void);
 void hook_end(void);
 void hook_last_checks(void);
 
-/* ---- observe/ ---- */
-
-/* The function that allocates: the malloc or malloc_dense of the kind's row. */
+/* The function that allocates: the malloc of the kind's row, or what hooks_move names. */
 typedef void *take_call(struct heap *h, size_t bytes, size_t alignment, bool *zero);
-/* Allocates by `take`, a function of the kind's row, while samples are wanted, and decides whether this block is a
- * sample. */
-void *hook_malloc_sampled(struct heap *h, const struct kind *kind, take_call *take, size_t bytes, size_t alignment,
-                          bool *zero);
-/* The block at p, in the slab, has a new size: in place, or at a new address to which its pages moved. */
-void hook_resized(struct heap *h, struct slab *s, const void *p, size_t bytes);
-/* A block that is marked as sampled is about to be freed or resized. */
-void hook_sampled_freed(const void *p);
-/* The bytes asked for when the sampled block was allocated; SIZE_MAX: the block is no sample of the profile. */
-size_t hook_sampled_bytes(const void *p);
-/* The instruction at `code` faulted at that address, which ends the program. Returns whether that could be explained,
- * in lines of a report. */
-bool hook_explain_fault(const void *at, const char *access, uintptr_t code);
-/* The heap has passed SOFT_LIMIT. */
-void hook_soft_limit(void);
 
-/* ---- learn/ ---- */
+struct observe_hooks {
+    /* While samples are wanted (sample_wanted): allocates by `take`, and decides whether this block is a sample. */
+    void *(*malloc_sampled)(struct heap *h, const struct kind *kind, take_call *take, size_t bytes, size_t alignment,
+                            bool *zero);
+    /* Likewise: the block at p, which is not in the profile, has a new size, in place or after its pages moved there. */
+    void (*resized)(struct heap *h, const void *p, size_t bytes);
+    /* The block's state has BLOCK_PROFILED: the block is about to be freed or resized. */
+    void (*sampled_freed)(const void *p);
+    /* Likewise: the bytes asked for when the block was allocated; SIZE_MAX: it is no sample of the profile. */
+    size_t (*sampled_bytes)(const void *p);
+    /* The address is in a slab of KIND_GUARD_PAGE, and the instruction at `code` faulted there, which ends the program.
+     * Returns whether that could be explained, in lines of a report. */
+    bool (*explain_fault)(const void *at, const char *access, uintptr_t code);
+    /* SOFT_LIMIT_PROFILE names a file: the heap has passed SOFT_LIMIT. */
+    void (*soft_limit)(void);
+};
+extern HAK_HIDDEN const struct observe_hooks hooks_observe;
 
-/* A heap has settled, and the option ACE is not 0. */
-void hook_settled(void);
-/* The program rests: memory that was kept for its swings goes back. */
-void hook_rests(void);
+/* While ACE is not 0. */
+struct learn_hooks {
+    void (*settled)(void); /* a heap has settled */
+    void (*rests)(void);   /* the program rests: memory that was kept for its swings goes back */
+};
+extern HAK_HIDDEN const struct learn_hooks hooks_learn;
+HAK_INLINE bool hooks_learn_on(void) { return unlikely(option(OPT_ACE) != ACE_OFF); }
 
-/* ---- arena/ ---- */
+struct arena_hooks {
+    /* The thread has a default arena, and so has heap_redirected: allocates there. */
+    void *(*malloc_in_default)(size_t bytes, size_t alignment, bool *zero);
+    /* The slab's kind has KIND_IN_ARENA: allocates in the arena of the slab. */
+    void *(*malloc_near)(const struct slab *s, size_t bytes);
+    /* Likewise: the heap that resizes a block of the slab, the thread's for its arena. NULL: no memory for one. */
+    struct heap *(*heap_for)(struct heap *h, const struct slab *s);
+    /* The heap has CACHES_SITED, as call sites are watched: allocates as the policy for the calling code says. It is
+     * the last thing that alloc_slow does. */
+    void *(*malloc_at_site)(struct heap *h, size_t bytes);
+};
+extern HAK_HIDDEN const struct arena_hooks hooks_arena;
 
-/* Allocates for a thread that has set a default arena, and so has heap_redirected. */
-void *hook_malloc_in_default(size_t bytes, size_t alignment, bool *zero);
-/* Allocates beside a block of an arena: in that arena if it lives, else as malloc. */
-void *hook_malloc_near(const struct slab *s, size_t bytes);
-/* The heap that resizes a block of the slab: the thread's for its arena, `h` if the block is the process's. NULL: no
- * memory for one. */
-struct heap *hook_heap_for(struct heap *h, const struct slab *s);
-/* Allocates as the policy for the calling code says. Where sites are watched it is the last thing that alloc_slow
- * does. */
-void *hook_malloc_at_site(struct heap *h, size_t bytes);
-
-/* ---- move/ ---- */
-
-/* Is a slab of the class, at that slot and with `out` blocks in use, one that the program empties by moving its
- * blocks? */
-bool hook_is_sparse(unsigned class_id, unsigned out, size_t slot);
-/* The malloc_dense of tiny's row. */
-void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+struct move_hooks {
+    /* The program moves a block: what allocates blocks of the kind in slabs that are not sparse, past all caches. */
+    take_call *(*dense)(const struct kind *kind);
+};
+extern HAK_HIDDEN const struct move_hooks hooks_move;
 
 /* ---- secure/ ---- */
 

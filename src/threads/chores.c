@@ -58,7 +58,8 @@ static void mind_limits(struct heap *h) {
     }
     if (due & LIMIT_CALLBACK) {
         h->client.in_callback = true;
-        hook_soft_limit();
+        if (option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
+            hooks_observe.soft_limit();
         uintptr_t before = thread_suspend_default();
         limits_call_back();
         thread_resume_default(before);

@@ -190,7 +190,7 @@ static bool take_back(struct slab *s) {
     while ((state & BLOCK_STATE) == BLOCK_LIVE)
         if (PROVEN(huge_twice, rmw_cas(&s->single.state, &state, BLOCK_FREE))) { /* pairs with itself */
             if (state & BLOCK_PROFILED)
-                hook_sampled_freed(slab_address(s));
+                hooks_observe.sampled_freed(slab_address(s));
             return true;
         }
     return false;

@@ -20,7 +20,6 @@
 #include "space/arena_space.h"
 #include "space/purge.h"
 
-#define DENSE_LOOKS 64 /* slabs that a dense allocation looks at before it takes a new one */
 /* What makes the calls worth it for TRIM_BUSY: pages a call, and a share of what the slab has resident. 40,000 blocks
  * of 1,500 B, freed in random order, take 11,041 calls if a third of the blocks is enough, 7,235 with a third of the
  * pages, 5,671 with half, and 5,327 with a third and two pages a call; with one in ten left 25, 29, 32 and 32 MiB stay
@@ -60,8 +59,7 @@ static void mid_offer(struct slab *s) {
     } while (slab_class(s) != c);
 }
 
-/* A new slab; its lowest `taken` blocks are the caller's. */
-static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
+struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     bool zero;
     unsigned slots = size_classes[c].slots;
     size_t slot = pool_take(&h->client, slots, 1, c + 1, &zero);
@@ -152,6 +150,13 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
     }
     store_relaxed(&s->idle_looks, 0);
     *left = w != taken;
+    return taken;
+}
+
+uint64_t mid_take_offered(struct heap *h, struct slab *s, unsigned c, unsigned max, bool *left) {
+    uint64_t taken = mid_take_bits(h, s, c, max, left);
+    if (*left)
+        mid_offer(s);
     return taken;
 }
 
@@ -331,9 +336,7 @@ static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, uns
     uint64_t taken = *from != NULL && slab_class(*from) == c ? mid_take_bits(h, *from, c, max, &left) : 0;
     for (size_t slot; taken == 0 && (slot = space_take_offer(&h->client, c)) != BITSET_NONE;) {
         *from = slab_of_slot(slot);
-        taken = mid_take_bits(h, *from, c, max, &left);
-        if (left)
-            mid_offer(*from);
+        taken = mid_take_offered(h, *from, c, max, &left);
     }
     if (ring != NULL)
         ring->from = taken != 0 && left ? *from : NULL;
@@ -469,7 +472,7 @@ static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
 
 /* The bytes that a sampled block would have if it were no sample: calls are to do the same with both. */
 static size_t unsampled_bytes(const void *p, size_t bytes) {
-    size_t asked = hook_sampled_bytes(p);
+    size_t asked = hooks_observe.sampled_bytes(p);
     return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
 }
 
@@ -513,7 +516,7 @@ static void mid_count(const struct slab *s, struct span_use *use) {
 /* Free blocks of whole pages go back by themselves, and so do most pages of free blocks above this. */
 #define MOVE_BYTES_MAX (16 * KIB)
 
-static unsigned mid_out(const struct slab *s, unsigned c) {
+unsigned mid_out(const struct slab *s, unsigned c) {
     return size_classes[c].blocks -
            (unsigned)min_size(count_bits(load_relaxed(&s->free_blocks)), size_classes[c].blocks);
 }
@@ -548,44 +551,6 @@ static bool mid_is_live(const struct heap *h, const struct slab *s, unsigned cla
 static void mid_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
     for (unsigned i = 0; i < size_classes[class_id].blocks; i++)
         map[0] |= (uint64_t)mid_is_live(h, s, class_id, i) << i;
-}
-
-/* Takes one free block of a slab of the class that is on offer and not sparse, searching from the last such slab on.
- * That one is filled first, sparse or not. */
-static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
-    size_t slot = h->dense[c] - (h->dense[c] != 0);
-    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
-        slot = superslab_next_offer(c, slot);
-        if (slot == BITSET_NONE)
-            break;
-        struct slab *s = slab_of_slot(slot);
-        bool fits = slot + 1 == h->dense[c] || !hook_is_sparse(c, mid_out(s, c), slot);
-        bool left = false;
-        *taken = fits ? mid_take_bits(h, s, c, 1, &left) : 0;
-        if (left)
-            mid_offer(s);
-        if (*taken != 0)
-            return s;
-    }
-    *taken = 1;
-    return mid_start_slab(h, c, 1);
-}
-
-static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    unsigned c = mid_class_of(bytes);
-    uint64_t taken;
-    struct slab *s = take_dense(h, c, &taken);
-    (void)alignment;
-    if (s == NULL)
-        return NULL;
-    h->dense[c] = (uint32_t)slot_of(s) + 1;
-    unsigned i = lowest_bit(taken);
-    uint8_t state = load_relaxed(&s->mid.state[i]);
-    if (state & BLOCK_PURGED)
-        retain_grew_inside(&h->client, size_classes[c].block_bytes);
-    *zero = state & BLOCK_CLEAN;
-    store_relaxed(&s->mid.state[i], BLOCK_LIVE);
-    return block_at(s, i);
 }
 
 static unsigned mid_free_dense(struct heap *h, struct slab *part, void *p) {
@@ -625,7 +590,6 @@ const struct kind kind_mid = {
     .fill = mid_fill,
     .live = mid_live,
     .is_live = mid_is_live,
-    .malloc_dense = mid_malloc_dense,
     .free_dense = mid_free_dense,
     .visit = kind_visit_span,
     .count = mid_count,

@@ -20,3 +20,11 @@ HAK_INLINE bool mid_free_to_ring(struct heap *h, struct slab *part, void *p) {
            ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->mid.state[i]);
 }
 void mid_free(struct heap *h, struct slab *part, void *p);
+
+/* For mid.c and move/dense.c alone. */
+/* A new slab, whose lowest `taken` blocks are the caller's; NULL without memory. */
+struct slab *mid_start_slab(struct heap *h, unsigned class_id, unsigned taken);
+/* Takes the lowest free blocks of a slab whose offer the caller took, up to `max`, and offers what is left; 0: there
+ * are none, or the slab is not of this class. *left: there are more. */
+uint64_t mid_take_offered(struct heap *h, struct slab *s, unsigned class_id, unsigned max, bool *left);
+unsigned mid_out(const struct slab *s, unsigned class_id); /* blocks of the slab that are in use, or in rings */

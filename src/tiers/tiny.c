@@ -23,7 +23,6 @@
 #include "heap/search.h"
 #include "pool/pool.h"
 #include "pool/retain.h"
-#include "process/hooks.h"
 #include "process/presence.h"
 #include "process/tunables.h"
 #include "space/arena_space.h"
@@ -641,7 +640,6 @@ const struct kind kind_tiny = {
     .fill = tiny_fill,
     .live = tiny_live,
     .is_live = tiny_is_live,
-    .malloc_dense = hook_tiny_malloc_dense,
     .free_dense = tiny_free_dense,
     .visit = pages_visit_live,
     .count = tiny_count,

@@ -9,7 +9,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 /* At the program's end: does what its last thread would hand out next still have its links? */
 void tiny_check_at_exit(void);
 
-/* For tiny.c and move/tiny_dense.c alone. */
+/* For tiny.c and move/dense.c alone. */
 /* A slab from a new slot; NULL without memory. `place`: PLACE_FRESH, and the caller makes it the heap's fresh slab, or
  * 0. */
 struct slab *tiny_start_slab(struct heap *h, unsigned class_id, uint8_t place);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "mesh/meshed.h"
+#include "process/hooks.h"
 
 static struct slab *slab;
 static uintptr_t block[KIT_BLOCKS];
@@ -32,7 +33,7 @@ static void moving_0(void) {
 static void moving_1(void) { outbox_flush(kit_heap[2]); }
 static void moving_2(void) {
     bool zero;
-    got = kind_tiny.malloc_dense(kit_heap[3], 1024, 1, &zero);
+    got = hooks_move.dense(&kind_tiny)(kit_heap[3], 1024, 1, &zero);
 }
 static void moving_check(void) {
     bool here = got != NULL && kit_slab_of((uintptr_t)got) == slab;

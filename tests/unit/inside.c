@@ -632,4 +632,4 @@ void inside_tuner_interrupt(void) {
     preset_apply(PRESET_THROUGHPUT);
     store_relaxed(&tuner_holder, 1);
 }
-void inside_rest(void) { hook_rests(); }
+void inside_rest(void) { hooks_learn.rests(); }

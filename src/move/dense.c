@@ -1,20 +1,24 @@
-/* Dense allocations of tiny blocks: the targets of moves (defrag.h).
+/* Dense allocations: the targets of moves (defrag.h).
  *
- *  1. Each heap has one dense slab for each class. Its list is its own, apart from the heap's, so that blocks which the
- *     program moves stay together, and malloc's go elsewhere.
- *  2. When the slab is full, the next one is a slab of the heap that is not sparse, then one without owner, then a new
- *     one.
- *
- * Only the owning thread runs any of this on a slab. */
+ *  1. Tiny: each heap has one dense slab for each class. Its list is its own, apart from the heap's, so that blocks
+ *     which the program moves stay together, and malloc's go elsewhere. When the slab is full, the next one is a slab
+ *     of the heap that is not sparse, then one without owner, then a new one. Only the owning thread runs any of this
+ *     on a slab.
+ *  2. Mid: a slab on offer that is not sparse, then a new one. The last one is filled first, sparse or not. */
 /* SPDX-License-Identifier: MIT */
+#include "blocks/block.h"
 #include "blocks/inbox.h"
 #include "heap/slab.h"
 #include "move/defrag.h"
+#include "pool/retain.h"
 #include "process/hooks.h"
 #include "space/superslab.h"
+#include "tiers/mid.h"
 #include "tiers/tiny.h"
 
 #define DENSE_LOOKS 64 /* at slabs, before a new one is taken; a slab has room for many */
+
+/* ---- tiny ---- */
 
 static bool is_sparse(const struct slab *s) {
     return defrag_is_sparse(slab_class(s), slab_out(s) - (unsigned)min_size(inbox_waiting(s), slab_out(s)), slot_of(s));
@@ -98,7 +102,7 @@ static struct slab *dense_slab(struct heap *h, unsigned c) {
     return s;
 }
 
-void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     (void)alignment;
     *zero = false;
     struct slab *s = dense_slab(h, tiny_class_of(bytes));
@@ -112,3 +116,47 @@ void *hook_tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, boo
     *block_word(block) = 0;
     return block_word(block);
 }
+
+/* ---- mid ---- */
+
+/* Takes one free block of a slab of the class that is on offer and not sparse, from the last such slab on. */
+static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
+    size_t slot = h->dense[c] - (h->dense[c] != 0);
+    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
+        slot = superslab_next_offer(c, slot);
+        if (slot == BITSET_NONE)
+            break;
+        struct slab *s = slab_of_slot(slot);
+        bool fits = slot + 1 == h->dense[c] || !defrag_is_sparse(c, mid_out(s, c), slot), left;
+        *taken = fits ? mid_take_offered(h, s, c, 1, &left) : 0;
+        if (*taken != 0)
+            return s;
+    }
+    *taken = 1;
+    return mid_start_slab(h, c, 1);
+}
+
+static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    unsigned c = mid_class_of(bytes);
+    uint64_t taken;
+    struct slab *s = take_dense(h, c, &taken);
+    (void)alignment;
+    if (s == NULL)
+        return NULL;
+    h->dense[c] = (uint32_t)slot_of(s) + 1;
+    unsigned i = lowest_bit(taken);
+    uint8_t state = load_relaxed(&s->mid.state[i]);
+    if (state & BLOCK_PURGED)
+        retain_grew_inside(&h->client, s->mid.block_bytes);
+    *zero = state & BLOCK_CLEAN;
+    store_relaxed(&s->mid.state[i], BLOCK_LIVE);
+    return block_word(s->mid.start + (size_t)i * s->mid.block_bytes);
+}
+
+/* ---- what the wing hears ---- */
+
+static take_call *dense_call(const struct kind *kind) {
+    return kind == &kind_tiny ? tiny_malloc_dense : kind == &kind_mid ? mid_malloc_dense : kind->malloc;
+}
+
+const struct move_hooks hooks_move = {.dense = dense_call};
