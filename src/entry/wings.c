@@ -21,6 +21,8 @@ bool hook_options_are_read(void) { return !option(OPT_SECURE) && policy_start();
 
 void hook_start(void) {
     presets_start();
+    if (option(OPT_STATS) || option(OPT_ACE) || option(OPT_MESH) || option(OPT_PROFILE))
+        os_process(); /* a sandbox may forbid the question later */
     if (option(OPT_SECURE))
         span_start();
     stats_init();

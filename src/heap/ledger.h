@@ -7,13 +7,15 @@
  *     listed now.
  *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations
  *     are these pops plus the misses. The ledger has the misses, and the blocks that refills of mid rings brought.
- *  3. With ACE=observe one miss in LEDGER_TIMED is timed; reading the clock at each would make a miss a tenth longer.
+ *  3. If learn/ wants to know (hooks_learn_times), one miss in LEDGER_TIMED is timed; reading the clock at each would
+ *     make a miss a tenth longer.
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
 #include "base/os.h"
+#include "process/hooks.h"
 #include "process/tunables.h"
 
 enum { LEDGER_TIMED = 16 };
@@ -38,7 +40,7 @@ HAK_INLINE void ledger_add(_Atomic uint64_t *n, uint64_t more) { store_relaxed(n
 
 /* A miss of the row begins. Returns the time, or 0: this miss is not timed. */
 HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
-    return unlikely(option(OPT_ACE) == ACE_OBSERVE) && load_relaxed(&row->misses) % LEDGER_TIMED == 0 ? os_now_ns() : 0;
+    return hooks_learn_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 ? os_now_ns() : 0;
 }
 /* A timed miss is over, which began at `began`. */
 HAK_COLD void ledger_note_time(struct ledger_row *row, uint64_t began);

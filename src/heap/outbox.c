@@ -89,7 +89,7 @@ static void drain_closed(struct heap *h, struct slab *s) {
 }
 
 void outbox_drain_closed(struct heap *h, struct slab *s) {
-    if (PROVEN(mesh_look, load_seq(&s->inbox) != 0)) /* pairs with send */
+    if (PROVEN(closed_look, load_seq(&s->inbox) != 0)) /* pairs with send */
         drain_closed(h, s);
 }
 
@@ -120,7 +120,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
         outbox_adopt_unheld(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
-    else if (PROVEN(mesh_send, owner == &heap_of_closed))
+    else if (PROVEN(closed_send, owner == &heap_of_closed))
         drain_closed(h, s);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
         superslab_offer_inbox(slot_of(s), c);

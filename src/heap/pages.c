@@ -3,15 +3,16 @@
 #include "heap/pages.h"
 #include "blocks/inbox.h"
 #include "pool/retain.h"
+#include "process/hooks.h"
 #include "process/presence.h"
 #include "space/arena_space.h"
 #include "space/purge.h"
 
 #include <string.h>
 
-#define LOOKS_AT_ONCE 2      /* slabs are noted more than once for each that is looked at, so that the looks catch up */
-#define LOOKS_AS_GROWN 1024  /* at once, at most */
-#define MESH_AFTER_LOOKS 512 /* half of what a pass may hold */
+#define LOOKS_AT_ONCE 2     /* slabs are noted more than once for each that is looked at, so that the looks catch up */
+#define LOOKS_AS_GROWN 1024 /* at once, at most */
+#define MERGE_AFTER_LOOKS 512 /* half of the slabs that a pass of mesh/ may hold */
 /* The share of what a tiny slab has resident that makes the calls worth it (TRIM_BUSY). `phases` takes 193 million
  * instructions without looks, 222 with a quarter, 210 with a third and 203 with half. But where one block of 64 bytes
  * in 100 stays, 73 of 112 MB stay with half, and 61 with a third. */
@@ -58,8 +59,8 @@ static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
         store_relaxed(&look_from, slot + 1);
         if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->client, slot / SUPERSLAB_SLOTS))
             look_at(h, slot, how);
-        if (++h->looks % MESH_AFTER_LOOKS == 0)
-            h->client.due.chores |= CHORE_MESH;
+        if (++h->looks % MERGE_AFTER_LOOKS == 0 && hooks_mesh_on())
+            h->client.due.chores |= CHORE_MERGE;
     }
 }
 

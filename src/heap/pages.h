@@ -45,7 +45,7 @@ bool pages_trim_pays(const struct slab *s, enum trim how);
 /* Purges the slab's free pages and returns how many there were. */
 size_t pages_trim(struct slab *s, enum trim how);
 
-/* The slab ends or is meshed: its purged pages are no longer counted. */
+/* The slab ends or is closed: its purged pages are no longer counted. */
 void pages_forget(const struct slab *s);
 /* Sets bit i of `live` for each block i that is neither in the slab's list nor in a purged page, and returns how many
  * there are: 0 also if the list is damaged. Nobody else may use the slab meanwhile. `live` has a bit for each block and

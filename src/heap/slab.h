@@ -36,7 +36,7 @@
  *               └────────────────┬────────────────────────▲────────────┘
  *                              6 │                        │ 7
  *                                ▼                        │
- *            MESHED ◀── 10 ── UNOWNED ────────────────────┤
+ *            CLOSED ◀── 10 ── UNOWNED ────────────────────┤
  *                              8 │ ▲ 9                    │
  *                                ▼ │                      │
  *                              ON LOAN ──────── 9 ────────┘
@@ -53,7 +53,7 @@
  *   8 slab_adopt and slab_lend, by a free of a heap that frees in bulk
  *   9 the loan ends: slab_end_loan by a refill, to CURRENT; slab_check_loan by a free, to UNOWNED, or to FULL or USABLE
  *     if the thread is alone by then; slab_recall by the purger, to UNOWNED
- *  10 a pass of mesh.c; no way leads back
+ *  10 a wing closes it; no way leads back
  *
  *   Once all blocks are back, slab_give_back gives the slot to the pool, from every state of the heap's own; a free
  *   adopts an UNOWNED slab for that. The slabs of a heap that rests stay as they are, without a thread.
@@ -67,7 +67,7 @@
  *   UNOWNED   OWNER_NONE         0                              whoever adopts it by compare-and-swap owns it
  *   ON LOAN   the heap | 1       0                              its heap frees there without owning it; anybody may end
  *             the heap | 3       0                              that, except while the heap is at it
- *   MESHED    heap_of_closed     0, KIND_MESHED                 closed, and shares pages with others
+ *   CLOSED    heap_of_closed     0, and a kind of its own       nobody allocates from it; its row frees what comes back
  *
  * ON OFFER is no state: it is a hint (superslab_offer) that an UNOWNED slab, or one ON LOAN, is worth using. */
 

@@ -25,6 +25,7 @@
 #include "heap/slab.h"
 #include "mesh/meshed.h"
 #include "mesh/os_merge.h"
+#include "process/hooks.h"
 #include "space/arena_space.h"
 #include "space/purge.h"
 
@@ -461,3 +462,9 @@ size_t mesh_trim(struct heap *h, struct superslab_range in, bool all) {
     os_unmap(p, round_up(sizeof *p, os_page_bytes()));
     return 0;
 }
+
+/* ---- what the wing hears ---- */
+
+static void merge_slabs(struct heap *h) { mesh_trim(h, SUPERSLABS_ALL, false); }
+
+const struct mesh_hooks hooks_mesh = {.pass = merge_slabs};

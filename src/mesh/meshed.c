@@ -43,7 +43,7 @@ static struct meshed *table(void) {
  * claim finds out. */
 static struct meshed *meshed_of(const struct slab *s) {
     PROVEN(mesh_kind, load_acquire(&s->kind)); /* pairs with meshed_close: what it wrote is there */
-    return load_acquire(&meshes.table) + load_relaxed(&s->tiny.meshed) % MESHED_MAX;
+    return load_acquire(&meshes.table) + load_relaxed(&s->tiny.closed_index) % MESHED_MAX;
 }
 
 struct meshed *meshed_reserve(struct slab *s) {
@@ -56,7 +56,7 @@ struct meshed *meshed_reserve(struct slab *s) {
             if (rmw_or(&meshes.taken[i], bit) & bit)
                 continue;
             struct meshed *m = &first[i * 64 + lowest_bit(bit)];
-            store_relaxed(&s->tiny.meshed, (uint32_t)(m - first));
+            store_relaxed(&s->tiny.closed_index, (uint32_t)(m - first));
             memset(m->file, 0, sizeof m->file);
             m->unused = 0;
             return m;
@@ -65,7 +65,7 @@ struct meshed *meshed_reserve(struct slab *s) {
 }
 
 void meshed_cancel(struct slab *s) {
-    uint32_t index = load_relaxed(&s->tiny.meshed);
+    uint32_t index = load_relaxed(&s->tiny.closed_index);
     rmw_and(&meshes.taken[index / 64], ~((uint64_t)1 << index % 64));
 }
 

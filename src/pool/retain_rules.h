@@ -1,4 +1,4 @@
-/* The shares by which retain.c judges, and ACE computes what it would have judged (learn/ace.c). */
+/* The shares by which retain.c judges, and learn/ computes what another preset would have judged. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

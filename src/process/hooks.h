@@ -38,7 +38,7 @@ struct observe_hooks {
     /* While samples are wanted (sample_wanted): allocates by `take`, and decides whether this block is a sample. */
     void *(*malloc_sampled)(struct heap *h, const struct kind *kind, take_call *take, size_t bytes, size_t alignment,
                             bool *zero);
-    /* Likewise: the block at p, which is not in the profile, has a new size, in place or after its pages moved there. */
+    /* Likewise: the block at p, which is not in the profile, has a new size, in place or after its pages have moved. */
     void (*resized)(struct heap *h, const void *p, size_t bytes);
     /* The block's state has BLOCK_PROFILED: the block is about to be freed or resized. */
     void (*sampled_freed)(const void *p);
@@ -59,6 +59,7 @@ struct learn_hooks {
 };
 extern HAK_HIDDEN const struct learn_hooks hooks_learn;
 HAK_INLINE bool hooks_learn_on(void) { return unlikely(option(OPT_ACE) != ACE_OFF); }
+HAK_INLINE bool hooks_learn_times(void) { return unlikely(option(OPT_ACE) == ACE_OBSERVE); } /* see ledger.h */
 
 struct arena_hooks {
     /* The thread has a default arena, and so has heap_redirected: allocates there. */
@@ -78,6 +79,13 @@ struct move_hooks {
     take_call *(*dense)(const struct kind *kind);
 };
 extern HAK_HIDDEN const struct move_hooks hooks_move;
+
+/* While MESH is 1. */
+struct mesh_hooks {
+    void (*pass)(struct heap *h); /* threads that free have looked at many slabs that changed (pages.c) */
+};
+extern HAK_HIDDEN const struct mesh_hooks hooks_mesh;
+HAK_INLINE bool hooks_mesh_on(void) { return option(OPT_MESH) != 0; }
 
 /* ---- secure/ ---- */
 

@@ -23,7 +23,7 @@ void presence_start(void) {
     if (!fork_wipes)
         return;
     os_keep_process(&fork_memory.page.process);
-    if (option(OPT_STATS) || option(OPT_ACE) || option(OPT_MESH) || option(OPT_PROFILE) || option(OPT_CRASH_LOG))
+    if (option(OPT_CRASH_LOG))
         os_process(); /* a sandbox may forbid the question later */
 }
 

@@ -19,8 +19,8 @@ enum chore {
     CHORE_LOOK = 8,   /* at slabs that changed, as the heap grows */
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
-        32,          /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
-    CHORE_MESH = 64, /* merge pages */
+        32,           /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
+    CHORE_MERGE = 64, /* share pages between slabs */
 };
 
 /* What a heap has done since account_settle last added it to the totals. */

@@ -60,9 +60,9 @@ enum page_flag {
  *     listed = 0                               while it is: its free blocks are in the heap's list, and count as out
  * slab.h has its states. A field is the owner's alone unless its comment names other threads. */
 struct tiny_slab {
-    _Atomic uintptr_t *free_to; /* where a free pushes: the list below or, of a current slab, the heap's */
-    uint32_t link_mark;         /* upper half of every link in the slab; constant */
-    _Atomic uint32_t meshed; /* of a meshed slab: its index in the table of meshed.c; whoever closes it writes that */
+    _Atomic uintptr_t *free_to;    /* where a free pushes: the list below or, of a current slab, the heap's */
+    uint32_t link_mark;            /* upper half of every link in the slab; constant */
+    _Atomic uint32_t closed_index; /* of a closed slab: in the table of whoever closed it, who alone writes that */
     /* The last owner leaves these for whoever frees into the slab then. A thread that comes too late reads them, too:
      * they share their bytes only with fields of secure mode, where no slab is tiny. */
     _Atomic uint32_t out; /* blocks out … */

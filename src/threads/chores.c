@@ -67,11 +67,6 @@ static void mind_limits(struct heap *h) {
     }
 }
 
-static void merge_slabs(struct heap *h) {
-    if (kinds[KIND_MESHED]->trim != NULL)
-        kinds[KIND_MESHED]->trim(h, SUPERSLABS_ALL, false);
-}
-
 static void do_due(struct heap *h) {
     uint8_t chores = h->client.due.chores;
     h->client.due.chores = 0;
@@ -87,8 +82,8 @@ static void do_due(struct heap *h) {
         trim_part(h);
     if (chores & CHORE_LOOK)
         pages_look_as_grown(h);
-    if (chores & CHORE_MESH)
-        merge_slabs(h);
+    if (chores & CHORE_MERGE)
+        hooks_mesh.pass(h);
     if (chores & CHORE_LIMITS)
         mind_limits(h);
 }

@@ -48,13 +48,13 @@ void lookup_free_none(struct heap *h, struct slab *s, void *p) {
     fail_bad_pointer("free", p, b.why, b.bytes);
 }
 
-/* The fast check has found a tiny slab. If there is another kind by now, the slab has gone because all its blocks were
- * free, the one at p among them. */
+/* The fast check has found a tiny slab. If there is another kind by now, the slab was closed, or it has gone because
+ * all its blocks were free, the one at p among them. */
 bool lookup_for_free(void *p) {
     struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if ((slab_tier(b.slab) != KIND_TINY && slab_tier(b.slab) != KIND_MESHED) || kind_has_freed(&b, p))
+    else if ((slab_tier(b.slab) != KIND_TINY && kind_of(b.slab)->free_chain == NULL) || kind_has_freed(&b, p))
         report_double_free(&b, p);
     else
         return true;

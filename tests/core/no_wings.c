@@ -8,6 +8,7 @@ const struct observe_hooks hooks_observe = {NULL};
 const struct learn_hooks hooks_learn = {NULL};
 const struct arena_hooks hooks_arena = {NULL};
 const struct move_hooks hooks_move = {NULL};
+const struct mesh_hooks hooks_mesh = {NULL};
 const struct kind kind_guard_page = {NULL}, kind_arena = {NULL}, kind_meshed = {NULL};
 
 /* ---- the process ---- */

@@ -73,9 +73,9 @@ X(loan_use,      split,   loan) \
 X(loan_end,      split,   loan_end) \
 X(mesh_close,    release, meshed) \
 X(mesh_close,    late,    meshed) \
-X(mesh_look,     no,      meshed) \
+X(closed_look,   no,      meshed) \
 X(mesh_kind,     relaxed, meshed) \
-X(mesh_send,     no,      meshed) \
+X(closed_send,   no,      meshed) \
 X(mesh_claim,    relaxed, mesh_hold) \
 X(mesh_claim,    split,   mesh_hold) \
 X(mesh_same,     yes,     mesh_reuse) \
