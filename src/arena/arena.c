@@ -153,7 +153,7 @@ static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
 
 static void end_heaps(struct arena *a) {
     for (struct heap *of = load_acquire(&a->heaps), *next; of != NULL; of = next) {
-        next = of->next_in_arena;
+        next = of->arena.next;
         account_settle(&of->client);
         heap_put_from_arena(of);
     }
@@ -161,10 +161,10 @@ static void end_heaps(struct arena *a) {
 
 static void end_blocks(struct arena *a, bool keep_blocks) {
     struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife;
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->arena.next) {
         if (keep_blocks)
             thread_empty_heap(of);
-        store_release(&of->arena, 0);
+        store_release(&of->arena.handle, 0);
     }
     end_superslabs(own, a, keep_blocks);
     end_heaps(a);

@@ -119,4 +119,6 @@ const struct arena_hooks hooks_arena = {
     .malloc_near = malloc_near,
     .heap_for = arena_heap_for,
     .malloc_at_site = malloc_at_site,
+    .next_lane = arena_next_lane,
+    .thread_ends = arena_leave_all,
 };

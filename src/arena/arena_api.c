@@ -133,7 +133,7 @@ int hak_arena_get_stats(hak_arena *arena, hak_arena_stats *stats) {
         .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
         .refusals = load_relaxed(&a->refusals),
     };
-    for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
+    for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->arena.next)
         stats->heaps++;
     return 0;
 }
@@ -155,7 +155,7 @@ int hak_arena_visit(hak_arena *arena, hak_arena_visitor *visit, void *argument) 
     struct visit v = {visit, argument, 0};
     if (a == NULL)
         return -1;
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->next_in_arena)
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->arena.next)
         thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
         for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {

@@ -6,17 +6,20 @@
 #include "heap/ring.h"
 #include "threads/thread.h"
 
+#include <string.h>
+
 static struct heap *held(struct heap *h, const struct arena *a) {
     struct heap *of = load_acquire(&a->heaps);
-    while (of != NULL && load_relaxed(&of->holder) != h) /* only this thread makes itself the holder */
-        of = of->next_in_arena;
+    while (of != NULL && load_relaxed(&of->arena.holder) != h) /* only this thread makes itself the holder */
+        of = of->arena.next;
     return of;
 }
 
 static struct heap *take_over(struct heap *h, const struct arena *a) {
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->arena.next) {
         struct heap *nobody = NULL;
-        if (load_relaxed(&of->holder) != NULL || !rmw_cas(&of->holder, &nobody, h)) /* pairs with heap_leave_arenas */
+        if (load_relaxed(&of->arena.holder) != NULL ||
+            !rmw_cas(&of->arena.holder, &nobody, h)) /* pairs with arena_leave_all */
             continue;
         of->inherits = true; /* also what this thread may have freed past all caches */
         return of;
@@ -39,12 +42,12 @@ static struct heap *take_empty(void) {
         thread_empty_heap(of);
         if (likely(holds_nothing(of)))
             break;
-        of->next_in_arena = passed;
+        of->arena.next = passed;
         passed = of;
     }
     for (; passed != NULL; passed = next) {
-        next = passed->next_in_arena;
-        passed->next_in_arena = NULL;
+        next = passed->arena.next;
+        passed->arena.next = NULL;
         heap_untake_for_arena(passed);
     }
     return of;
@@ -57,11 +60,11 @@ static struct heap *make(struct heap *h, struct arena *a) {
     of->client.arena = a->number;
     of->client.is_choosy = true;
     of->client.is_lane = load_relaxed(&a->is_lane);
-    store_relaxed(&of->holder, h);
-    store_relaxed(&of->arena, load_relaxed(&a->handle));
+    store_relaxed(&of->arena.holder, h);
+    store_relaxed(&of->arena.handle, load_relaxed(&a->handle));
     struct heap *newest = load_relaxed(&a->heaps);
     do
-        of->next_in_arena = newest;
+        of->arena.next = newest;
     while (!rmw_cas(&a->heaps, &newest, of)); /* pairs with the loads above */
     if (of->client.is_lane)                   /* the purger looks after it, as after the process's heaps */
         store_release(&of->is_of_arena, false);
@@ -87,6 +90,29 @@ struct heap *arena_heap(struct heap *h, struct arena *a) {
     return note(h, handle, of != NULL ? of : make(h, a));
 }
 
+/* ---- all heaps that the thread has in arenas ---- */
+
+struct heap *arena_next_lane(const struct heap *h, struct heap *last) {
+    struct heap *of = last != NULL ? last->next : heap_newest();
+    while (of != NULL && (load_relaxed(&of->arena.holder) != h || heap_is_of_arena(of)))
+        of = of->next;
+    return of;
+}
+
+void arena_leave_all(struct heap *h) {
+    for (struct heap *of = heap_newest(); of != NULL; of = of->next) {
+        struct heap *holder = h;
+        /* A lane's; in this order, because the end of an arena clears the holder first. Only this thread sets
+         * itself. */
+        if (!heap_is_of_arena(of) && load_relaxed(&of->arena.holder) == h)
+            thread_empty_heap(of);
+        if (load_relaxed(&of->arena.holder) == h)
+            rmw_cas(&of->arena.holder, &holder, NULL); /* pairs with take_over; an arena that ends clears it, too */
+    }
+    memset(h->arena.noted, 0, sizeof h->arena.noted);
+    h->has_arenas = false;
+}
+
 /* ---- freeing ---- */
 
 static void free_past_caches(struct heap *h, struct slab *s, void *p) {
@@ -96,9 +122,9 @@ static void free_past_caches(struct heap *h, struct slab *s, void *p) {
 
 /* As arena_heap_noted, by the arena's number, which is in the entry's handle. */
 static struct heap *noted_for(struct heap *h, uint32_t number) {
-    struct arena_entry e = h->arenas[number % ARENA_ENTRIES];
+    struct arena_entry e = h->arena.noted[number % ARENA_ENTRIES];
     uintptr_t handle = e.handle_less_1 + 1;
-    bool mine = e.heap != NULL && arena_number(handle) == number && load_relaxed(&e.heap->arena) == handle;
+    bool mine = e.heap != NULL && arena_number(handle) == number && load_relaxed(&e.heap->arena.handle) == handle;
     return mine ? e.heap : NULL;
 }
 

@@ -21,23 +21,28 @@
 /* Where a thread notes its heap for the arena: the lowest byte of a handle is the entry's offset, which saves two
  * instructions. */
 _Static_assert(sizeof(struct arena_entry) == 1 << ARENA_ENTRY_SHIFT &&
-                   sizeof((struct heap *)0)->arenas == UINT8_MAX + 1,
+                   sizeof((struct heap *)0)->arena.noted == UINT8_MAX + 1,
                "a byte is an offset");
 HAK_INLINE struct arena_entry *arena_entry_of(struct heap *h, uintptr_t handle) {
     char *at = (char *)h + (uint8_t)handle;
     __asm__("" : "+r"(at)); /* one addition: else the compiler adds the offset of the table by a further instruction */
-    return (struct arena_entry *)(void *)(at + offsetof(struct heap, arenas));
+    return (struct arena_entry *)(void *)(at + offsetof(struct heap, arena.noted));
 }
 /* The hit: the thread's heap for the arena, if the entry has it; else NULL. */
 HAK_INLINE struct heap *arena_heap_noted(struct heap *h, uintptr_t handle) {
     const struct arena_entry *e = arena_entry_of(h, handle);
-    if (unlikely(e->handle_less_1 != handle - 1) || unlikely(load_folded(&e->heap->arena) != handle))
+    if (unlikely(e->handle_less_1 != handle - 1) || unlikely(load_folded(&e->heap->arena.handle) != handle))
         return NULL;
     return e->heap;
 }
 
 /* The thread's heap for an arena that lives. NULL: no memory for one. */
 struct heap *arena_heap(struct heap *h, struct arena *a);
+/* Walks the heaps that the thread has in lanes: the one after `last`, or the first one if `last` is NULL. NULL: there is
+ * none. */
+struct heap *arena_next_lane(const struct heap *h, struct heap *last);
+/* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
+void arena_leave_all(struct heap *h);
 /* The arena of a block in such a slab; NULL: the process's own. */
 HAK_INLINE struct arena *arena_of_slab(const struct slab *s) {
     uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);

@@ -291,31 +291,6 @@ void heap_put_from_arena(struct heap *h) {
     put_idle(h);
 }
 
-struct heap *heap_of_lane(const struct heap *own, struct heap *last) {
-    struct heap *of = NULL;
-    if (own->has_arenas)
-        of = last != NULL ? last->next : heap_newest();
-    while (of != NULL && (load_relaxed(&of->holder) != own || heap_is_of_arena(of)))
-        of = of->next;
-    return of;
-}
-
-void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of)) {
-    if (!h->has_arenas)
-        return;
-    for (struct heap *of = heap_newest(); of != NULL; of = of->next) {
-        struct heap *holder = h;
-        /* A lane's; in this order, because the end of an arena clears the holder first. Only this thread sets
-         * itself. */
-        if (!heap_is_of_arena(of) && load_relaxed(&of->holder) == h)
-            empty(of);
-        if (load_relaxed(&of->holder) == h)
-            rmw_cas(&of->holder, &holder, NULL); /* pairs with arena_heap.c's; an arena that ends clears it, too */
-    }
-    clear_words(h->arenas, h->arenas + ARENA_ENTRIES);
-    h->has_arenas = false;
-}
-
 /* ---- the purger at another thread's rings ---- */
 
 void caches_close(struct heap *h) { rmw_or(&h->caches_flags, CACHES_FROZEN); }

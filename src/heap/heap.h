@@ -19,7 +19,7 @@
 #include "region/account.h"
 #include "region/region.h"
 
-enum { OUTBOX_ENTRIES = 128, HEAP_FIRST_RINGS = 1792 };
+enum { OUTBOX_ENTRIES = 128, HEAP_FIRST_RINGS = 2304 };
 struct ring; /* ring.h */
 #define HEAP_NONE UINT32_MAX
 #define HEAP_SECURE_BYTES (84 * KIB) /* the end of a heap's memory, which belongs to secure.c */
@@ -52,7 +52,6 @@ struct sampler {
     unsigned stretch;          /* how often profile_mean_bytes was doubled, as there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since the rate was last judged; the clock then */
     uint64_t random;           /* state of the generator */
-    uintptr_t callers[SAMPLE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
 /* What the sampler knows of a tiny class. */
@@ -63,10 +62,21 @@ struct sampler_class {
     uint32_t had;           /* blocks in the heap's list then */
 };
 
+/* What the wings keep in a heap. The core touches nothing of it but `holder`. */
+struct move_part {
+    uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
+    uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */
+};
 enum { ARENA_ENTRIES = 16 };
 struct arena_entry {
     uintptr_t handle_less_1; /* handle - 1, so that neither a handle nor NULL matches an unused entry */
     struct heap *heap;
+};
+struct arena_part {                          /* see arena_heap.h */
+    struct arena_entry noted[ARENA_ENTRIES]; /* the thread's heaps of the arenas it used last */
+    _Atomic uintptr_t handle;                /* of an arena's heap: the arena's, 0 once the arena has ended */
+    _Atomic(struct heap *) holder; /* the heap whose thread has this one; NULL: none. Cleared as the arena ends, too */
+    struct heap *next;             /* the next older one; constant while the arena lives */
 };
 
 struct heap {
@@ -123,21 +133,16 @@ struct heap {
     struct {
         _Atomic uint32_t slabs; /* how many are on loan to the heap, see slab.h; any thread, by read-modify-write */
     } lent;
-    struct ledger_row ledger[TUNED_CLASSES]; /* the page ends behind the tiny classes */
+    struct ledger_row ledger[TUNED_CLASSES]; /* the first page has those of the tiny classes */
     /* the rings, and memory for the first: little rings need no further page */
     struct ring *ring[RING_CLASSES];
     _Alignas(HAK_LINE) char first_rings[HEAP_FIRST_RINGS];
     /* what many threads never touch */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     struct sampler_class sampled[TINY_CLASSES];
-    /* moving blocks */
-    uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
-    uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */
-    /* arenas: see arena_heap.h */
-    struct arena_entry arenas[ARENA_ENTRIES]; /* the thread's heaps of the arenas it used last */
-    _Atomic uintptr_t arena;                  /* of an arena's heap: the handle, 0 once the arena has ended */
-    _Atomic(struct heap *) holder; /* the heap whose thread has this one; NULL: none. Cleared as the arena ends, too */
-    struct heap *next_in_arena;    /* the next older one; constant while the arena lives */
+    uintptr_t callers[SAMPLE_CALLERS]; /* of the call stack that is being taken: too many for a small stack */
+    struct move_part move;
+    struct arena_part arena;
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
@@ -192,14 +197,9 @@ void heap_share_classes(void);
 bool heap_has_shared_classes(void);
 /* The heap's sizes have classes of their own again, if they shared any. Blocks stay where they are. */
 void heap_end_sharing(struct heap *h);
-/* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
-void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
 /* Has no other thread than this ever had a heap, or been without one for lack of memory? */
 bool heap_is_the_only(void);
-/* Walks the heaps that the thread with the heap `own` has in lanes: returns the one after `last`, or the first one if
- * `last` is NULL. NULL: there is none. */
-struct heap *heap_of_lane(const struct heap *own, struct heap *last);
 /* Has the heap's thread gathered blocks of the slab? If so, the purger may send them, into the inbox. */
 bool heap_may_have_gathered(const struct heap *h, const struct slab *s);
 /* The newest heap; follow `next`. */

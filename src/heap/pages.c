@@ -12,7 +12,7 @@
 
 #define LOOKS_AT_ONCE 2     /* slabs are noted more than once for each that is looked at, so that the looks catch up */
 #define LOOKS_AS_GROWN 1024 /* at once, at most */
-#define MERGE_AFTER_LOOKS 512 /* half of the slabs that a pass of mesh/ may hold */
+#define MERGE_AFTER_LOOKS 512 /* half of the slabs that a pass may hold */
 /* The share of what a tiny slab has resident that makes the calls worth it (TRIM_BUSY). `phases` takes 193 million
  * instructions without looks, 222 with a quarter, 210 with a third and 203 with half. But where one block of 64 bytes
  * in 100 stays, 73 of 112 MB stay with half, and 61 with a third. */

@@ -69,7 +69,7 @@ bool search_lists(const struct slab *s, uintptr_t block) {
 
 /* Is the heap that of the thread whose own heap is `h`, or one that this thread has in an arena? */
 static bool is_of_thread(const struct heap *of, const struct heap *h) {
-    return of == h || load_relaxed(&of->holder) == h;
+    return of == h || load_relaxed(&of->arena.holder) == h;
 }
 
 static enum freer freer_by_heap(const struct heap *h, const struct heap *by) {

@@ -109,7 +109,7 @@ HAK_NOINLINE static void renew_bound(unsigned class_id) {
 /* The slab that the heap's dense allocations come from is none, however few blocks are out. */
 static bool is_sparse(const struct heap *h, const struct fill *fill) {
     size_t slot = slot_of(fill->slab);
-    return h->dense[fill->class_id] != slot + 1 && defrag_is_sparse(fill->class_id, fill->out, slot);
+    return h->move.dense[fill->class_id] != slot + 1 && defrag_is_sparse(fill->class_id, fill->out, slot);
 }
 
 bool defrag_should_move(const void *p) {
@@ -121,8 +121,8 @@ bool defrag_should_move(const void *p) {
     count(&h->client.counters, COUNT_move_asked);
     if (!known)
         return false;
-    if (unlikely(h->asked_left[fill.class_id]-- == 0)) {
-        h->asked_left[fill.class_id] = ASK_BEFORE_CLOCK;
+    if (unlikely(h->move.asked_left[fill.class_id]-- == 0)) {
+        h->move.asked_left[fill.class_id] = ASK_BEFORE_CLOCK;
         renew_bound(fill.class_id);
     }
     bool sparse = is_sparse(h, &fill);
@@ -142,7 +142,7 @@ void defrag_begin(struct defrag_cursor *cursor, uint64_t ns) {
     for (unsigned c = 0; c < CLASSES; c++)
         store_relaxed(&surveyed_ms[c], 0);
     if (thread_own()->number != HEAP_NONE)
-        memset(thread_own()->asked_left, 0, sizeof thread_own()->asked_left);
+        memset(thread_own()->move.asked_left, 0, sizeof thread_own()->move.asked_left);
 }
 
 /* Finds the live blocks of the slab, if it is sparse. Another thread may end the slab meanwhile. */

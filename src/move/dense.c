@@ -40,7 +40,7 @@ static struct slab *own_dense(struct heap *h, unsigned c) {
 
 /* Adopts a slab without owner that is not sparse, if there is one, from the place of the last one on. */
 static struct slab *offered_dense(struct heap *h, unsigned c) {
-    size_t slot = h->dense[c];
+    size_t slot = h->move.dense[c];
     for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
         slot = superslab_next_offer(c, slot);
         if (slot == BITSET_NONE)
@@ -82,7 +82,7 @@ static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
 
 /* The slab that this heap's dense allocations come from, with a block on its list; NULL: no memory. */
 static struct slab *dense_slab(struct heap *h, unsigned c) {
-    struct slab *s = h->dense[c] != 0 ? slab_of_slot(h->dense[c] - 1) : NULL;
+    struct slab *s = h->move.dense[c] != 0 ? slab_of_slot(h->move.dense[c] - 1) : NULL;
     bool ours = s != NULL && load_relaxed(&s->owner) == h && slab_class(s) == c &&
                 (load_relaxed(&s->tiny.place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
     s = ours ? s : NULL;
@@ -97,7 +97,7 @@ static struct slab *dense_slab(struct heap *h, unsigned c) {
         if (s == NULL)
             return NULL;
         slab_make_dense(h, s);
-        h->dense[c] = (uint32_t)slot_of(s) + 1;
+        h->move.dense[c] = (uint32_t)slot_of(s) + 1;
     }
     return s;
 }
@@ -121,13 +121,13 @@ static void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, b
 
 /* Takes one free block of a slab of the class that is on offer and not sparse, from the last such slab on. */
 static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
-    size_t slot = h->dense[c] - (h->dense[c] != 0);
+    size_t slot = h->move.dense[c] - (h->move.dense[c] != 0);
     for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
         slot = superslab_next_offer(c, slot);
         if (slot == BITSET_NONE)
             break;
         struct slab *s = slab_of_slot(slot);
-        bool fits = slot + 1 == h->dense[c] || !defrag_is_sparse(c, mid_out(s, c), slot), left;
+        bool fits = slot + 1 == h->move.dense[c] || !defrag_is_sparse(c, mid_out(s, c), slot), left;
         *taken = fits ? mid_take_offered(h, s, c, 1, &left) : 0;
         if (*taken != 0)
             return s;
@@ -143,7 +143,7 @@ static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bo
     (void)alignment;
     if (s == NULL)
         return NULL;
-    h->dense[c] = (uint32_t)slot_of(s) + 1;
+    h->move.dense[c] = (uint32_t)slot_of(s) + 1;
     unsigned i = lowest_bit(taken);
     uint8_t state = load_relaxed(&s->mid.state[i]);
     if (state & BLOCK_PURGED)

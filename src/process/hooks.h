@@ -71,6 +71,11 @@ struct arena_hooks {
     /* The heap has CACHES_SITED, as call sites are watched: allocates as the policy for the calling code says. It is
      * the last thing that alloc_slow does. */
     void *(*malloc_at_site)(struct heap *h, size_t bytes);
+    /* The heap has has_arenas: the lane after `last`, or the first one, in which its thread has a heap; that heap, or
+     * NULL. */
+    struct heap *(*next_lane)(const struct heap *h, struct heap *last);
+    /* Likewise: its thread ends. */
+    void (*thread_ends)(struct heap *h);
 };
 extern HAK_HIDDEN const struct arena_hooks hooks_arena;
 

@@ -176,7 +176,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
         return BITSET_NONE;
     if (arena != 0)
-        h = load_relaxed(&h->holder);
+        h = load_relaxed(&h->arena.holder);
     size_t superslab = pool_take_run(&h->client, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return BITSET_NONE;

@@ -113,7 +113,7 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
     /* Else nothing here is the thread's alone, or libc allocates for a thread that malloc starts, on what may be a
      * small stack. */
     if (likely(h != NULL && h->number != HEAP_NONE && !h->client.in_start))
-        number = number_of(t, h->sample.callers, stack_capture(h->sample.callers, CALLERS));
+        number = number_of(t, h->callers, stack_capture(h->callers, CALLERS));
     uint64_t word = trace_word_of(region_offset(p), &place);
     word |= (uint64_t)(os_thread() % (1u << THREAD_BITS)) << NUMBER_BITS | number;
     if (event == STACK_ALLOCATED)

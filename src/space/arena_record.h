@@ -47,7 +47,7 @@ struct arena {
     _Atomic size_t refusals;                 /* how often the limit refused slots */
     _Atomic uint32_t newest;                 /* SuperSlab + 1; follow next_in_arena */
     _Atomic uint32_t search_from;            /* SuperSlab + 1: where the last search found a slot; 0: the newest */
-    _Atomic(struct heap *) heaps;            /* newest first; follow next_in_arena */
+    _Atomic(struct heap *) heaps;            /* newest first; follow arena.next */
     _Atomic bool offered[CLASSES];           /* a slab of the class may be on offer */
     _Atomic bool filled_inbox[TINY_CLASSES]; /* a slab of the class may have a well-filled inbox */
 };

@@ -122,13 +122,17 @@ static void empty_caches_of(struct heap *h) {
     retain_settle(&h->client);
 }
 
+HAK_INLINE struct heap *next_lane(const struct heap *h, struct heap *last) {
+    return unlikely(h->has_arenas) ? hooks_arena.next_lane(h, last) : NULL;
+}
+
 void chores_empty_caches(struct heap *h) {
     struct heap *own = thread_own();
     thread_empty_resting();
     empty_caches_of(h);
     if (h->client.is_lane && own->number != HEAP_NONE)
         empty_caches_of(own);
-    for (struct heap *of = NULL; (of = heap_of_lane(own, of)) != NULL;)
+    for (struct heap *of = NULL; (of = next_lane(own, of)) != NULL;)
         if (of != h)
             empty_caches_of(of);
 }
@@ -140,14 +144,14 @@ void chores_rest(void) {
     thread_empty_heap(h);
     if (!h->has_arenas) /* the heap's further pages name those */
         rings_forget(h);
-    for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
+    for (struct heap *of = NULL; (of = next_lane(h, of)) != NULL;)
         thread_empty_heap(of);
 }
 
 size_t chores_give_back(struct heap *h) {
     chores_empty_caches(h);
     size_t pages = trim_slabs_of(h);
-    for (struct heap *of = NULL; (of = heap_of_lane(h, of)) != NULL;)
+    for (struct heap *of = NULL; (of = next_lane(h, of)) != NULL;)
         pages += trim_slabs_of(of);
     size_t slots = purge_empty(&h->client, 0, false) + purge_lazy(&h->client, SIZE_MAX, 0);
     purge_huge_rounding(&h->client);

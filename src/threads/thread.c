@@ -7,6 +7,7 @@
 #include "heap/sample.h"
 #include "heap/slab.h"
 #include "pool/retain.h"
+#include "process/hooks.h"
 #include "process/presence.h"
 #include "space/superslab.h"
 
@@ -42,7 +43,8 @@ static bool begin_rest(struct heap *h) {
 
 /* Returns whether the heap rests. */
 static bool empty_or_rest(struct heap *h) {
-    heap_leave_arenas(h, thread_empty_heap);
+    if (h->has_arenas)
+        hooks_arena.thread_ends(h);
     bool rests = begin_rest(h);
     thread_empty_heap(h);
     return rests;

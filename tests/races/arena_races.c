@@ -41,7 +41,8 @@ static bool is_active(const struct slab *s) {
 static void ended_check(void) {
     size_t superslab = slot_of(slab) / SUPERSLAB_SLOTS;
     race_expect(superslab_arena(superslab) == 0 && (slab_kind(slab) != KIND_FREE) == is_active(slab));
-    race_expect(load_relaxed(&of->arena) == 0 && !load_relaxed(&of->in_use) && load_relaxed(&of->holder) == NULL);
+    race_expect(load_relaxed(&of->arena.handle) == 0 && !load_relaxed(&of->in_use) &&
+                load_relaxed(&of->arena.holder) == NULL);
     kit_check_hints(superslab);
 }
 
@@ -222,15 +223,15 @@ const struct race arena_cached_race = {"arena_cached",
 static struct heap *next;
 
 static void arena_exit_setup(void) { arena_setup(16 * KIB, 2, 1); }
-static void arena_exit_0(void) { heap_leave_arenas(kit_heap[1], NULL); }
+static void arena_exit_0(void) { arena_leave_all(kit_heap[1]); }
 static void arena_exit_1(void) {
     arena_ends();
     next = heap_take_for_arena();
-    store_relaxed(&next->holder, kit_heap[2]);
+    store_relaxed(&next->arena.holder, kit_heap[2]);
 }
 static void arena_exit_check(void) {
-    race_expect(!kit_heap[1]->has_arenas && load_relaxed(&next->holder) == kit_heap[2]);
-    race_expect(next != of || load_relaxed(&of->arena) == 0);
+    race_expect(!kit_heap[1]->has_arenas && load_relaxed(&next->arena.holder) == kit_heap[2]);
+    race_expect(next != of || load_relaxed(&of->arena.handle) == 0);
     race_saw(0);
 }
 const struct race arena_exit_race = {"arena_exit",
