@@ -120,9 +120,39 @@ static bool comes_back(const struct superslab *ss) {
     return rmw_add(&huge_pages.back_superslabs, 1) >= presence_heaps() * CYCLE_FROM_SUPERSLABS;
 }
 
-void huge_pages_wanted_back(size_t slot) {
+/* Claims the slots behind the caller's of a SuperSlab without memory. False: the caller does not have its first slots,
+ * or another has some. */
+static bool claim_rest(size_t slot, unsigned slots) {
+    uint32_t resident;
+    if (slot % SUPERSLAB_SLOTS != 0 || !superslab_extend(slot, slots, SUPERSLAB_SLOTS, &resident))
+        return false;
+    if (resident != 0)
+        superslab_put_back(slot / SUPERSLAB_SLOTS, span_mask(slots, SUPERSLAB_SLOTS - slots), resident);
+    return resident == 0;
+}
+
+/* How the SuperSlab is mapped was decided when it was purged; a pause may have begun since. */
+static bool reconsider(size_t slot, unsigned slots, enum contents contents) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    bool huge = superslab_has_huge_page(slot), timed = touches_whole(contents) && can_time(contents, 1);
+    bool pay = huge_pages_pay(contents, timed);
+    if (huge && (timed || !pay) && claim_rest(slot, slots)) {
+        if (pay)
+            time_huge_page(slot);
+        else if (!purge_renew(superslab, false))
+            return false;
+        huge = pay;
+        superslab_put_back(superslab, span_mask(slots, SUPERSLAB_SLOTS - slots), 0);
+    }
+    if (timed && !pay && !huge)
+        time_small_pages(slot);
+    return true;
+}
+
+bool huge_pages_wanted_back(size_t slot, unsigned slots, enum contents contents) {
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
     bool back = comes_back(ss) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near();
     if (load_relaxed(&hak_purge.comes_back) != back)
         store_relaxed(&hak_purge.comes_back, back);
+    return page_cost_seen().timed == 0 || reconsider(slot, slots, contents);
 }

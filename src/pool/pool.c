@@ -60,8 +60,11 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
     while (slot == BITSET_NONE && superslab_map_waiting())
         slot = superslab_take_clean(wish);
     enum contents contents = superslab_is_touched_whole(wish->tag) ? CONTENTS_TOUCHED : CONTENTS_SPANS;
-    if (slot != BITSET_NONE && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0)
-        huge_pages_wanted_back(slot);
+    if (slot != BITSET_NONE && !wish->was_cached && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0 &&
+        !huge_pages_wanted_back(slot, wish->slots, contents)) {
+        region_put_unmapped(slot / SUPERSLAB_SLOTS, 1);
+        slot = BITSET_NONE;
+    }
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)

@@ -91,20 +91,23 @@ static bool held_small_blocks(size_t superslab) {
     return same;
 }
 
+bool purge_renew(size_t superslab, bool huge) {
+    struct superslab *ss = superslab_at(superslab);
+    rmw_add(&hak_purge.mapped_apart, load_relaxed(&ss->apart) ? -1 : 0);
+    store_relaxed(&ss->apart, false);
+    store_relaxed(&ss->huge, huge ? HUGE_WHOLE : HUGE_NONE);
+    return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, huge);
+}
+
 /* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may
  * have lost its memory. */
 static bool renew_whole(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint8_t was = load_relaxed(&ss->huge);
-    bool apart = load_relaxed(&ss->apart), fits = was == HUGE_WHOLE && !apart;
+    bool fits = was == HUGE_WHOLE && !load_relaxed(&ss->apart);
     bool wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back) || held_small_blocks(superslab),
          pays = wants && page_cost_pays(was != HUGE_NONE);
-    if (!wants || pays == fits || option(OPT_SECURE))
-        return true;
-    rmw_add(&hak_purge.mapped_apart, apart ? -1 : 0);
-    store_relaxed(&ss->apart, false);
-    store_relaxed(&ss->huge, pays ? HUGE_WHOLE : HUGE_NONE);
-    return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, pays);
+    return !wants || pays == fits || option(OPT_SECURE) || purge_renew(superslab, pays);
 }
 
 /* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even

@@ -72,6 +72,21 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
     errno = ENOMEM;
     return MAP_FAILED;
 }
+/* Times that the library measures one after the other with the exact clock, once `measured` are to be known: the first
+ * takes so long, the second … */
+static struct {
+    bool known;
+    unsigned readings;
+    uint64_t now_ns, takes_ns[2];
+} measured;
+extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
+    if (which != CLOCK_MONOTONIC || !measured.known)
+        return static_cast<int>(syscall(SYS_clock_gettime, which, now));
+    if (unsigned n = measured.readings++; n < 4 && n % 2 != 0)
+        measured.now_ns += measured.takes_ns[n / 2];
+    *now = {static_cast<time_t>(measured.now_ns / 1'000'000'000), static_cast<long>(measured.now_ns % 1'000'000'000)};
+    return 0;
+}
 /* Addresses of which the test wants to know how much was purged. */
 static struct {
     uintptr_t from, to;
@@ -974,6 +989,84 @@ void what_huge_pages_round_up_beside_meshed_slabs_goes_back() {
     MUST(watched.purged == watched.to - watched.from, "%zu bytes of %zu", watched.purged, watched.to - watched.from);
 }
 
+constexpr uint64_t kSmallNs = 700'000, kCheapNs = 90'000, kDearNs = 4'000'000; /* for 2 MiB */
+
+/* The first SuperSlabs were purged while huge pages paid, and are to have some when they are wanted back. */
+void *client_with_huge_pages_to_come(size_t superslabs) {
+    unsigned tag = inside_tiny_class_of(1000) + 1;
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    inside_page_cost_small(kSmallNs);
+    inside_page_cost_huge(kCheapNs, 1);
+    for (size_t i = 0; i < superslabs * kPerSuperSlab; i++)
+        MUST(inside_pool_take(client, 1, 1, tag, &zero) == i, "not slot %zu", i);
+    for (size_t i = 0; i < superslabs * kPerSuperSlab; i++)
+        inside_pool_give(client, i, 1, tag);
+    inside_pool_settle(client);
+    hak_trim();
+    MUST(inside_pool_count().empty_slots == 0, "%zu slots are EMPTY", inside_pool_count().empty_slots);
+    return client;
+}
+size_t take_small_slot(void *client) {
+    int zero = 0;
+    size_t slot = inside_pool_take(client, 1, 1, inside_tiny_class_of(1000) + 1, &zero);
+    MUST(slot != inside_no_slot && zero, "slot %zu", slot);
+    return slot;
+}
+size_t wanting_huge_pages(size_t superslabs) {
+    std::vector<char *> in_each;
+    for (size_t i = 0; i < superslabs; i++)
+        in_each.push_back(inside_slot_address(i * kPerSuperSlab));
+    return collapsible(in_each);
+}
+
+/* Huge pages may have become dear since a SuperSlab was purged. Its first touch is timed, as that of a new one. */
+void what_was_purged_is_timed_as_it_comes_back() {
+    void *client = client_with_huge_pages_to_come(2);
+    for (uint64_t ns : {kCheapNs, kDearNs}) {
+        inside_page_cost before = inside_page_cost_seen();
+        measured = {true, 0, 1, {ns, 0}};
+        size_t slot = take_small_slot(client);
+        inside_page_cost after = inside_page_cost_seen();
+        MUST(slot % kPerSuperSlab == 0 && after.timed == before.timed + 1, "slot %zu: no huge page was timed", slot);
+        MUST(after.dear - before.dear == (ns == kDearNs), "%" PRIu64 " ns: dear is not what it should be", ns);
+        while ((slot + 1) % kPerSuperSlab != 0)
+            slot = take_small_slot(client);
+    }
+    MUST(!inside_page_cost_seen().pays, "the next SuperSlabs are to have huge pages, too");
+}
+
+/* Once huge pages are dear, what was to have some gets small pages, which are timed, and the pause goes on. */
+void what_was_purged_comes_back_small_in_a_pause() {
+    void *client = client_with_huge_pages_to_come(2);
+    inside_page_cost_huge(kDearNs, 1);
+    size_t before = wanting_huge_pages(2);
+    measured = {true, 0, 1, {kSmallNs, 0}};
+    size_t slot = take_small_slot(client), after = wanting_huge_pages(2);
+    MUST(slot == 0, "slot %zu", slot);
+    MUST(after == before - (before != 0), "%zu SuperSlabs may get huge pages, not %zu", after, before - 1);
+    MUST(inside_page_cost_seen().small_ns > 2 * kSmallNs, "small pages were not timed");
+    unsigned left = 0;
+    while (!inside_page_cost_try_huge())
+        left++;
+    MUST(left == 63, "%u SuperSlabs are left of the pause", left);
+    for (size_t i = 1; i < kPerSuperSlab; i++)
+        MUST(take_small_slot(client) == i, "not slot %zu", i);
+}
+
+/* That takes a mapping, which the system may refuse when it has unmapped the SuperSlab. It serves later. */
+void what_was_lost_in_a_pause_serves_again() {
+    void *client = client_with_huge_pages_to_come(1);
+    inside_page_cost_huge(kDearNs, 1);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    size_t slot = take_small_slot(client);
+    MUST(breaks.lost == 1 && slot == kPerSuperSlab, "%d were refused, slot %zu", breaks.lost, slot);
+    for (size_t i = 0; i < 2 * kPerSuperSlab - 1; i++)
+        *inside_slot_address(take_small_slot(client)) = 1;
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
 /* Blocks of all tiers come and go. */
 void drift(unsigned seed) {
     Random random(seed);
@@ -1001,6 +1094,10 @@ void totals_agree_with_the_records() {
         MUST(wrong == nullptr, "trimmed, %s: %s", purge, wrong);
     }
 }
+
+/* On a busy machine the kernel would say that the thread was switched out, and nothing would be timed. */
+const std::vector<std::string> kTimed = {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0",
+                                         "GLIBC_TUNABLES=glibc.pthread.rseq=0"};
 
 struct Case {
     const char *name;
@@ -1075,6 +1172,9 @@ struct Case {
      what_huge_pages_round_up_beside_meshed_slabs_goes_back,
      {"HAKMEM_HUGE_PAGES=always", "HAKMEM_MESH=1"},
      0},
+    {"back_timed", what_was_purged_is_timed_as_it_comes_back, kTimed, 0},
+    {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
+    {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
     {"written_first", the_first_page_of_the_sets_is_written_first, {}, 0},
 };
 
