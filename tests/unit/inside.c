@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "inside.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -156,6 +157,11 @@ void inside_await_tick(void) {
     uint32_t settlings = load_relaxed(&hak_presence.settlings), seen = settlings - 1;
     for (; (int32_t)(seen - settlings) < 0; snapshot(&seen, &hak_presence.settlings_seen, sizeof seen))
         usleep(LOOK_US);
+}
+void inside_await_park(void) {
+    inside_await_tick();
+    for (struct fork_page *page = hak_presence.page; load_seq(&page->purger) != PURGER_PARKED; sched_yield())
+        os_wake(&page->purger);
 }
 void inside_before_thread(void) { purger_make(); }
 void inside_thread_begins(void) { thread_begins(); }

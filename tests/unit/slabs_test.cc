@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cinttypes>
 #include <climits>
 #include <csignal>
@@ -79,9 +80,16 @@ static struct {
     unsigned readings;
     uint64_t now_ns, takes_ns[2];
 } measured;
+/* A second passes each time that a thread other than the first reads the coarse clock. */
+static std::atomic<bool> rushes;
+static std::atomic<time_t> passed_s;
 extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
-    if (which != CLOCK_MONOTONIC || !measured.known)
-        return static_cast<int>(syscall(SYS_clock_gettime, which, now));
+    if (which != CLOCK_MONOTONIC || !measured.known) {
+        int result = static_cast<int>(syscall(SYS_clock_gettime, which, now));
+        if (which == CLOCK_MONOTONIC_COARSE)
+            now->tv_sec += rushes && gettid() != getpid() ? ++passed_s : passed_s.load();
+        return result;
+    }
     if (unsigned n = measured.readings++; n < 4 && n % 2 != 0)
         measured.now_ns += measured.takes_ns[n / 2];
     *now = {static_cast<time_t>(measured.now_ns / 1'000'000'000), static_cast<long>(measured.now_ns % 1'000'000'000)};
@@ -841,6 +849,37 @@ void the_last_heap_that_goes_calls_the_purger() {
     MUST(inside_last_thread_calls_purger(), "it waits for good");
 }
 
+/* A page's worth of blocks came back to slabs that nobody owns: too few for them to be noted. The purger passes twice
+ * before it parks, and what stayed free from one pass to the other goes. */
+void what_stays_free_while_the_program_rests_goes() {
+    constexpr long kSlabs = 40, kPerSlab = 64;
+    if (getpagesize() != 4096) /* seven blocks have no larger page */
+        return;
+    std::mutex end;
+    std::promise<void> begun;
+    std::vector<char *> blocks;
+    end.lock();
+    std::thread other([&] {
+        hak_free(hak_malloc(1));
+        begun.set_value();
+        std::lock_guard<std::mutex> wait(end);
+    });
+    begun.get_future().wait();
+    std::thread([&] { blocks = blocks_of(kSlabs * kPerSlab, 1000); }).join();
+    auto large = blocks_of(40, 200'000);
+    MUST(inside_has_purger(), "there is no purger");
+    for (char *block : blocks)
+        if (size_t place = static_cast<size_t>(block - inside_slot_address(0)) % kSlot / 1000; place >= 9 && place < 16)
+            hak_free(block); /* one after the other, and a slab in use has 64 */
+    long before = counter("trimmed_pages");
+    rushes = true;
+    inside_await_park();
+    long went = counter("trimmed_pages") - before;
+    MUST(went >= kSlabs - 2, "%ld pages went", went);
+    end.unlock();
+    other.join();
+}
+
 /* A program with two threads gets no purger while it uses little memory. */
 void a_small_program_gets_no_purger() {
     std::mutex end;
@@ -1054,6 +1093,29 @@ void what_was_purged_comes_back_small_in_a_pause() {
         MUST(take_small_slot(client) == i, "not slot %zu", i);
 }
 
+/* Whether the program touches larger blocks whole is seen by what lies behind seven eighths of one. */
+void a_block_is_touched_whole_if_its_end_is() {
+    constexpr size_t kBytes = 3 * kMiB / 2;
+    char *parts = static_cast<char *>(hak_malloc(kBytes)), *whole = static_cast<char *>(hak_malloc(kBytes));
+    memset(parts, 1, kBytes / 16 * 13);
+    memset(whole, 1, kBytes / 16 * 15);
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t i = 0; i < 10 * kPerSuperSlab; i++) /* a large heap */
+        inside_pool_take(client, 1, 1, 0, &zero);
+    inside_page_cost_small(kSmallNs);
+    inside_page_cost_huge(kCheapNs, 1);
+    for (bool touched : {false, true}) {
+        hak_free(touched ? whole : parts);
+        inside_page_cost before = inside_page_cost_seen();
+        measured = {true, 0, 1, {kCheapNs, 0}};
+        for (size_t had = inside_pool_count().superslabs_peak; inside_pool_count().superslabs_peak == had;)
+            inside_pool_take(client, 1, 1, 0, &zero);
+        bool huge = inside_page_cost_seen().timed != before.timed;
+        MUST(huge == touched, "a new SuperSlab %s a huge page", huge ? "got" : "did not get");
+    }
+}
+
 /* That takes a mapping, which the system may refuse when it has unmapped the SuperSlab. It serves later. */
 void what_was_lost_in_a_pause_serves_again() {
     void *client = client_with_huge_pages_to_come(1);
@@ -1163,6 +1225,10 @@ struct Case {
     {"twice", a_slab_of_which_a_block_was_freed_twice_stays, {"HAKMEM_ON_ERROR=warn"}, 0},
     {"counted_late", an_arena_leaves_the_number_of_loans, {}, 0},
     {"small", a_small_program_gets_no_purger, {"HAKMEM_PURGER=1"}, 0},
+    {"rests",
+     what_stays_free_while_the_program_rests_goes,
+     {"HAKMEM_PURGER=1", "HAKMEM_DECAY_MS=600000", "HAKMEM_TUNE=owned_slabs=0,credit_slabs=0"},
+     0},
     {"called", the_last_heap_that_goes_calls_the_purger, {"HAKMEM_PURGER=1"}, 0},
     {"no_heap", who_starts_the_purger_gets_no_heap, {"HAKMEM_PURGER=1"}, 0},
     {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
@@ -1174,6 +1240,7 @@ struct Case {
      0},
     {"back_timed", what_was_purged_is_timed_as_it_comes_back, kTimed, 0},
     {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
+    {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
     {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
     {"written_first", the_first_page_of_the_sets_is_written_first, {}, 0},
 };
