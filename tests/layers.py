@@ -7,7 +7,8 @@ its own layer and from lower ones. A folder of the allocator has one row and inc
 allocator. Modules may not include each other in a circle, even within a row. The number of layers is limited, and so
 are the floors (the longest chain of modules of which each includes the next, which is named when it is too long) and
 the allocator's files. The wings are built onto the core: only they, and src/entry, which puts both together, may
-include a header of a wing (src/process/hooks.h). Prints one line for each breach; the status is 1 if there is any."""
+include a header of a wing (src/process/hooks.h). Outside src/secure one line reads OPT_SECURE, the one that chooses
+the mode; all others ask the mode what differs (src/base/mode.h). Prints one line for each breach; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -18,6 +19,7 @@ from grown import excess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WINGS = ("observe", "learn", "arena", "secure", "mesh", "move")
 AROUND = ("base", "machine", "beside", "entry")  # all other folders are the allocator
+CHOOSER = "src/base/options.c"  # chooses the mode
 
 
 def table_rows(tour):
@@ -63,6 +65,17 @@ def floors(below):
     return chain, path[path.index(module):] if left else []
 
 
+def reads_of_secure(root, files):
+    """Yields the line of each read of OPT_SECURE outside src/secure, except the one that chooses the mode."""
+    for path in files:
+        name = str(path.relative_to(root))
+        if not name.startswith("src/secure/"):
+            lines = enumerate(path.read_text().splitlines(), 1)
+            reads = [line for line, text in lines if re.search(r"\bOPT_SECURE\b", text)]
+            for line in reads[1:] if name == CHOOSER else reads:
+                yield f"{name}:{line}: reads OPT_SECURE: ask mode() what differs (src/base/mode.h)"
+
+
 def breaches(root):
     files = sorted(path for path in (root / "src").rglob("*") if path.suffix in (".c", ".cc", ".h"))
     stems = {path.stem for path in files}
@@ -99,6 +112,7 @@ def breaches(root):
                 yield f"{path.relative_to(root)}:{line}: {here}/ includes {name}, of a later row"
             if there in WINGS and here not in (*WINGS, "entry"):
                 yield f"{path.relative_to(root)}:{line}: the core includes {name}, of a wing: hooks.h is between them"
+    yield from reads_of_secure(root, files)
     allocator = sum(path.suffix == ".c" and path.parent.name not in (*WINGS, *AROUND) for path in files)
     if more := excess("allocator", allocator):
         yield f"src/: {allocator} files .c of the allocator, {more}"

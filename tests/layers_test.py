@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs layers.py on small trees. If it fails, an upward include, a circle, or a file missing from the table, goes
-unnoticed."""
+"""Runs layers.py on small trees. If it fails, an upward include, a circle, a file missing from the table, or a second
+reader of OPT_SECURE, goes unnoticed."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -107,6 +107,15 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.said(table, **wing, **{"entry/start_c": '#include "observe/stats.h"\n'}), [])
         self.assertEqual(self.said(table, **wing, heap_c='#include "observe/stats.h"\n', **{"entry/start_c": ""}),
                          ["src/heap/heap.c:1: the core includes observe/stats.h, of a wing: hooks.h is between them"])
+
+    def test_one_reader_of_secure(self):
+        table = TABLE.replace("`os`", "`os` `options`").replace("\n\nMore", "\n| 2 | `secure/` | `secure` |\n\nMore")
+        read = "if (option(OPT_SECURE))\n"
+        secure = {"secure/secure_c": read + read}
+        self.assertEqual(self.said(table, options_c=read, **secure), [])
+        self.assertEqual(self.said(table, options_c=read + read, heap_c="OPT_SECURE_STACKS\n" + read, **secure),
+                         [f"src/{name}:2: reads OPT_SECURE: ask mode() what differs (src/base/mode.h)"
+                          for name in ("base/options.c", "heap/heap.c")])
 
     def test_a_circle_within_a_layer(self):
         self.assertEqual(self.said(heap_c='#include "pool.h"\n', pool_h='#include "heap.h"\n'),

@@ -41,8 +41,8 @@ HAK_COLD void *alloc_answer(struct heap *h, void *block) {
 
 /* The choice of kind. Tiny and mid blocks have the alignment of their class, no other. */
 static const struct kind *kind_for(size_t bytes, size_t alignment) {
-    if (option(OPT_SECURE))
-        return &kind_secure_small;
+    if (mode()->front_kind != NULL)
+        return mode()->front_kind;
     if (bytes <= MID_BYTES_MAX && alignment == 1)
         return bytes <= TINY_BYTES_MAX ? &kind_tiny : &kind_mid;
     return bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX ? &kind_large : &kind_huge;
@@ -151,18 +151,21 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
         return alloc_without_heap(bytes);
     if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
         return hooks_arena.malloc_at_site(h, bytes);
-    if (option(OPT_SECURE))
-        return hook_malloc_secure(h, bytes);
+    if (mode()->malloc != NULL)
+        return mode()->malloc(h, bytes);
     if (bytes <= TINY_BYTES_MAX && !other_is_on())
         return alloc_tiny(h, heap_class(h, bytes), bytes);
     return bytes > MID_BYTES_MAX && bytes <= LARGE_BYTES_MAX ? alloc_large(h, bytes) : alloc_any(bytes);
 }
 
+/* A function of its own, so that no register is saved where nobody needs to know. */
+HAK_COLD static void *new_noted(void *p, bool array) { return mode()->note_new(p, array); }
+
 HAK_NOINLINE void *alloc_slow_new(size_t bytes) {
-    return unlikely(option(OPT_SECURE)) ? hook_made_by_new(alloc_slow(bytes), false) : alloc_slow(bytes);
+    return unlikely(mode()->note_new != NULL) ? new_noted(alloc_slow(bytes), false) : alloc_slow(bytes);
 }
 HAK_NOINLINE void *alloc_slow_new_array(size_t bytes) {
-    return unlikely(option(OPT_SECURE)) ? hook_made_by_new(alloc_slow(bytes), true) : alloc_slow(bytes);
+    return unlikely(mode()->note_new != NULL) ? new_noted(alloc_slow(bytes), true) : alloc_slow(bytes);
 }
 
 HAK_NOINLINE static void *aligned_past_classes(size_t alignment, size_t bytes) {
@@ -171,7 +174,7 @@ HAK_NOINLINE static void *aligned_past_classes(size_t alignment, size_t bytes) {
 }
 HAK_NOINLINE static void *new_aligned_past_classes(size_t alignment, size_t bytes, bool array) {
     void *p = aligned_past_classes(alignment, bytes);
-    return unlikely(option(OPT_SECURE)) ? hook_made_by_new(p, array) : p;
+    return unlikely(mode()->note_new != NULL) ? new_noted(p, array) : p;
 }
 
 HAK_INLINE void *aligned_of_class(size_t alignment, size_t bytes) {
@@ -259,13 +262,13 @@ HAK_NOINLINE void alloc_free_by_kind(struct slab *s, void *p) {
 }
 
 HAK_NOINLINE void alloc_delete_by_kind(struct slab *s, void *p) {
-    if (unlikely(option(OPT_SECURE)))
-        hook_deleted(p, false);
+    if (unlikely(mode()->check_delete != NULL))
+        mode()->check_delete(p, false);
     alloc_free_by_kind(s, p);
 }
 HAK_NOINLINE void alloc_delete_array_by_kind(struct slab *s, void *p) {
-    if (unlikely(option(OPT_SECURE)))
-        hook_deleted(p, true);
+    if (unlikely(mode()->check_delete != NULL))
+        mode()->check_delete(p, true);
     alloc_free_by_kind(s, p);
 }
 

@@ -23,7 +23,7 @@ void *alloc_no_memory(struct heap *h);
 
 /* Does a class serve the aligned request? Then the block has the size of the class, not the one asked for. */
 HAK_INLINE bool heaps_classes_align(size_t bytes, size_t alignment) {
-    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && mode()->front_kind == NULL;
 }
 /* As heaps_classes_align; but no class serves while another allocator does. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {

@@ -48,8 +48,8 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     struct block b = lookup_live(p, "free", NULL);
     if (unlikely(b.slab == NULL))
         return;
-    if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
-        hook_deleted(p, by == FREED_BY_DELETE_ARRAY);
+    if (unlikely(mode()->check_delete != NULL) && by != FREED_BY_FREE)
+        mode()->check_delete(p, by == FREED_BY_DELETE_ARRAY);
     bool exactly = by != FREED_BY_FREE;
     /* After hak_expand a block may be used beyond the multiple of its alignment: then the size itself fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
@@ -120,7 +120,7 @@ size_t alloc_usable(const void *p, const char *call) {
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
         return 0;
-    if (bytes > MID_BYTES_MAX || option(OPT_SECURE))
+    if (bytes > MID_BYTES_MAX || mode()->front_kind != NULL)
         return bytes;
     return size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
 }

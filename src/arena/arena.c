@@ -141,9 +141,9 @@ static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
     size_t active = 0;
     for (uint32_t at = load_acquire(&a->newest), next; at != 0; at = next) {
         next = arena_next(at); /* another arena's from now on, perhaps */
-        if (!keep_blocks && option(OPT_SECURE))
+        if (!keep_blocks && mode()->has_quarantine)
             drop_slabs(h, at - 1); /* one by one; what is left is in the quarantine */
-        if (keep_blocks || option(OPT_SECURE))
+        if (keep_blocks || mode()->has_quarantine)
             hand_over_superslab(h, at - 1);
         else
             active += drop_superslab(h, at - 1);

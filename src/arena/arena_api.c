@@ -155,8 +155,8 @@ int hak_arena_visit(hak_arena *arena, hak_arena_visitor *visit, void *argument) 
     struct visit v = {visit, argument, 0};
     if (a == NULL)
         return -1;
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->arena.next)
-        thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !mode()->has_quarantine; of = of->arena.next)
+        thread_empty_heap(of); /* so that what is free is in its slab; a quarantine keeps a state for each block */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
         for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
             struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);

@@ -11,7 +11,7 @@ const char *const lane_names[LANES] = {"default", "short-lived", "long-lived", "
 
 uintptr_t lane_make(unsigned lane) {
     bool exists = (lane >= HAK_POLICY_LONG_LIVED && lane <= HAK_POLICY_COLD) || lane == LANE_POINTERS;
-    if (!exists || option(OPT_SECURE)) /* whose blocks lie at random places */
+    if (!exists || !mode()->has_lanes)
         return 0;
     int error = errno;
     uintptr_t none = 0, made = arena_make(&(hak_arena_options){.name = lane_names[lane]}, true);

@@ -14,7 +14,7 @@ void fail_program_is_over(bool over) { store_relaxed(&is_over, over); }
 
 static bool fail_ends_program(bool harmless) {
     switch (option(OPT_ON_ERROR)) {
-    case ON_ERROR_AUTO: return (!harmless && !load_relaxed(&is_over)) || option(OPT_SECURE);
+    case ON_ERROR_AUTO: return (!harmless && !load_relaxed(&is_over)) || mode()->all_errors_abort;
     case ON_ERROR_ABORT:
     case ON_ERROR_REPORT: return true;
     default: return false;

@@ -22,7 +22,9 @@ const struct option_entry option_table[OPTION_COUNT] = {
 #undef OPTION_ENTRY
 };
 #define OPTION_INITIAL(name, kind, when, initial, ...) initial,
-HAK_AMONG_FROZEN struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
+HAK_AMONG_FROZEN struct start_options start_options = {
+    {OPTIONS(OPTION_INITIAL)},
+    .mode = {.window_log2_min = 5, .has_samples = true, .has_lanes = true, .heaps_rest = true, .libc_may_serve = true}};
 _Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 #undef OPTION_INITIAL
 // clang-format on
@@ -299,12 +301,18 @@ static void apply_implications(void) {
             store_relaxed(option_word(rows[i].implied), rows[i].value);
 }
 
+/* The usual row is there from the beginning. */
+HAK_WRITES_SAME_VALUES static void choose_mode(void) {
+    if (option(OPT_SECURE))
+        start_options.mode = mode_secure;
+}
+
 /* Only where libc has an allocator can it serve (beside/other.h). */
 static void check_superslab(void) {
-    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && !option(OPT_SECURE)))
+    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && mode()->libc_may_serve))
         return;
     text_line("hakmem: HAKMEM_SUPERSLAB=0: %s; ignored",
-              option(OPT_SECURE) ? "not with HAKMEM_SECURE=1" : "this program's libc has no allocator beside");
+              mode()->libc_may_serve ? "this program's libc has no allocator beside" : "not with HAKMEM_SECURE=1");
     store_relaxed(option_word(OPT_SUPERSLAB), true);
 }
 
@@ -399,6 +407,7 @@ void options_init(void) {
         apply_compiled_in(hak_options);
     apply_environment(environment);
     apply_implications();
+    choose_mode();
     check_superslab();
     if (option(OPT_HELP))
         print_help(2);

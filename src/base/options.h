@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/mode.h"
 
 enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT };
 enum option_when { START, LIVE };
@@ -210,11 +211,11 @@ extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
 _Static_assert(OPTION_COUNT <= 64, "OPTIONS_LIVE has a bit for each option");
 
 /* Parsed values, by enum option. The texts of TEXT options are in option_texts. Any thread reads. Those of START
- * options
- * are written by options_init and read-only from the start's end on (region_freeze); LIVE ones are written by
- * option_set. */
+ * options and the mode are written by options_init and read-only from the start's end on (region_freeze); LIVE ones are
+ * written by option_set. */
 struct HAK_FROZEN start_options {
     _Atomic uint64_t value[OPTION_COUNT];
+    struct mode mode;
 };
 extern HAK_HIDDEN struct start_options start_options;
 extern HAK_HIDDEN _Atomic uint64_t live_options[OPTION_COUNT];
@@ -225,6 +226,7 @@ HAK_INLINE _Atomic uint64_t *option_word(enum option o) {
     return OPTIONS_LIVE >> o & 1 ? &live_options[o] : &start_options.value[o];
 }
 HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o)); }
+HAK_INLINE const struct mode *mode(void) { return &start_options.mode; }
 
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);

@@ -177,7 +177,7 @@ HAK_INLINE unsigned slab_tier(const struct slab *s) { return slab_kind(s) & (KIN
 HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_tier(s)]; }
 /* Are there slabs of the kind in this mode? Even in secure mode there are some of the usual kinds, from before the
  * options were read. */
-HAK_INLINE bool kind_serves(const struct kind *kind) { return !kind->is_secure || option(OPT_SECURE); }
+HAK_INLINE bool kind_serves(const struct kind *kind) { return !kind->is_secure || mode()->front_kind != NULL; }
 HAK_INLINE bool kind_has_freed(const struct block *b, const void *p) {
     return kind_of(b->slab)->is_free != NULL && kind_of(b->slab)->is_free(b, p);
 }

@@ -63,14 +63,14 @@ int hak_option_set(const char *name, const char *value) {
 void hak_set_soft_limit_callback(void (*call)(void *), void *argument) { limits_set_callback(call, argument); }
 
 int hak_profile_start(size_t mean_bytes) {
-    if (option(OPT_SECURE))
+    if (!mode()->has_samples)
         return ENOTSUP;
     sampled_switch(mean_bytes != 0 ? mean_bytes : option(OPT_PROFILE_BYTES));
     return 0;
 }
 
 void hak_profile_stop(void) { sampled_switch(0); }
-int hak_profile_dump(const char *path) { return option(OPT_SECURE) ? ENOTSUP : dump_profile(path); }
+int hak_profile_dump(const char *path) { return mode()->has_samples ? dump_profile(path) : ENOTSUP; }
 
 int hak_should_move(const void *block) { return defrag_should_move(block); }
 void *hak_malloc_dense(size_t size) { return alloc_malloc_dense(size); }

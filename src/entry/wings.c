@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "blocks/kinds.h"
 #include "learn/presets.h"
 #include "observe/dump.h"
 #include "observe/inspect.h"
@@ -17,13 +18,13 @@
 /* Makes the linker take the tables that other processes read from the archive: nothing calls them. */
 __attribute__((used)) static const struct inspect *const tables_wanted = &hak_inspect;
 
-bool hook_options_are_read(void) { return !option(OPT_SECURE) && policy_start(); }
+bool hook_options_are_read(void) { return mode()->has_lanes && policy_start(); }
 
 void hook_start(void) {
     presets_start();
     if (option(OPT_STATS) || option(OPT_ACE) || option(OPT_MESH) || option(OPT_PROFILE))
         os_process(); /* a sandbox may forbid the question later */
-    if (option(OPT_SECURE))
+    if (kind_serves(&kind_secure_small))
         span_start();
     stats_init();
     fail_explain(report_error);

@@ -286,8 +286,8 @@ void heap_put_from_arena(struct heap *h) {
     h->inherits = false;
     store_release(&h->is_of_arena, false);
     size_t rest = HEAP_BYTES - round_up(sizeof *h, os_page_bytes());
-    if (!os_advise(OS_PURGE, (char *)h + HEAP_BYTES - rest, rest) && option(OPT_SECURE))
-        memset((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES, 0, HEAP_SECURE_BYTES); /* what its caches held is gone */
+    if (!os_advise(OS_PURGE, (char *)h + HEAP_BYTES - rest, rest))
+        memset((char *)h + HEAP_BYTES - mode()->heap_end_bytes, 0, mode()->heap_end_bytes); /* what it held is gone */
     put_idle(h);
 }
 

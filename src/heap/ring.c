@@ -113,7 +113,7 @@ void rings_forget(struct heap *h) {
         spill_all(h); /* the caches may have been frozen a moment ago */
     bool empty = load_relaxed(&h->outbox_slabs) == 0;
     bool stays = h->number < HEAPS_LEFT_WHOLE && h->ring_top <= LEFT_WHOLE_BYTES;
-    bool purges = ((h->ring_top > kept && !stays) || option(OPT_SECURE)) && kept < HEAP_BYTES;
+    bool purges = ((h->ring_top > kept && !stays) || mode()->heap_end_bytes != 0) && kept < HEAP_BYTES;
     if (mine && empty && h->rings != NULL)
         unmake_rings(h);
     if (mine && empty && purges)
@@ -205,7 +205,7 @@ static size_t ring_place(const struct heap *h, size_t bytes) {
 
 /* The most entries that a ring may have. A ring with fewer is replaced by one in memory that no ring has used yet. */
 static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
-    size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0);
+    size_t end = HEAP_BYTES - mode()->heap_end_bytes;
     size_t made = ring_place(h, HEAP_BYTES) + sizeof *ring;
     return max_size(ring->room, made < end ? (end - made) / sizeof ring->entry[0] : 0);
 }

@@ -159,7 +159,7 @@ static void begin_anew(struct heap *h) {
         often += 1 / r->profile_mean_bytes;
     if (r->guard_wanted != 0)
         often += 1 / (double)r->guard_wanted;
-    if (often == 0 || option(OPT_SECURE)) {
+    if (often == 0 || !mode()->has_samples) {
         store_relaxed(&r->mean_bytes, 0);
         r->bytes_left = 0;
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLING);

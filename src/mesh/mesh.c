@@ -409,7 +409,7 @@ static void flush(struct mesh_pass *p) {
 
 static struct mesh_pass *begin(struct heap *h, bool all) {
     size_t bytes = round_up(sizeof(struct mesh_pass), os_page_bytes());
-    if (!option(OPT_MESH) || option(OPT_SECURE) || os_page_bytes() != MESH_PAGE_BYTES)
+    if (!option(OPT_MESH) || mode()->front_kind != NULL || os_page_bytes() != MESH_PAGE_BYTES)
         return NULL;
     struct mesh_pass *p = os_map(OS_MEMORY, NULL, bytes);
     if (p != NULL)

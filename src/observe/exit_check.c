@@ -54,7 +54,7 @@ static void check_free(void) {
 static void exit_check(void) {
     if (presence_heaps() != 1 || presence_lost_threads())
         return;
-    if (!option(OPT_SECURE))
+    if (!mode()->free_is_shut)
         check_free();
     size_t superslabs = min_size(load_acquire(&hak_region_use.superslabs), EXIT_SUPERSLABS);
     for (size_t slot = 0; slot < superslabs * SUPERSLAB_SLOTS; slot++) {
@@ -66,6 +66,6 @@ static void exit_check(void) {
 
 void hook_last_checks(void) {
     exit_check();
-    if (option(OPT_SECURE))
+    if (kind_serves(&kind_secure_small))
         secure_check_at_exit();
 }

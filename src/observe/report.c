@@ -128,7 +128,7 @@ static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
         "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_from alloc_aligned "
-        "malloc_at_site malloc_sampled malloc_in_default malloc_near hook_made_by_new hook_deleted "
+        "malloc_at_site malloc_sampled malloc_in_default malloc_near "
         "arena_malloc_any arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else "
         "aligned_past_classes new_aligned_past_classes alloc_calloc alloc_realloc realloc_else alloc_free_slow "
         "alloc_free_by_kind alloc_delete_by_kind "
@@ -136,7 +136,8 @@ static bool is_own(const char *name) {
         "alloc_delete_aligned_else delete_array_outside delete_array_aligned_outside delete_sized_outside "
         "delete_array_sized_outside delete_sized_aligned_outside alloc_usable alloc_expand lookup_for_free guard_free "
         "mid_free large_free huge_free "
-        "hook_malloc_secure any_hand_out wide_hand_out begin_block secure_malloc secure_large_malloc secure_free "
+        "secure_hit secure_note_new secure_check_delete any_hand_out wide_hand_out begin_block secure_malloc "
+        "secure_large_malloc secure_free "
         "free_any free_wide free_traced free_unborn free_checking_size secure_large_free secure_check_at_exit "
         "alloc_trim secure_trace_note secure_fail_hand_out fail_free fail_double_free fail_bad_pointer fail_bad_size "
         "fail_operator fail_damage fail_finish report_error report_here ";
@@ -287,9 +288,9 @@ static void say_who(const char *line, const void *p, bool ends) {
             put_calls(NULL, stack.callers, stack.depth, 0);
             is_known = true;
         }
-    if (ends && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
+    if (ends && region_has(p) && mode()->has_stacks && !option(OPT_SECURE_STACKS))
         text_line("hakmem:   HAKMEM_SECURE_STACKS=1 shows who allocated and freed the block");
-    else if (ends && !is_known && !option(OPT_SECURE) && is_double_free(line))
+    else if (ends && !is_known && !mode()->has_stacks && is_double_free(line))
         text_line("hakmem:   HAKMEM_SECURE=1 with HAKMEM_SECURE_STACKS=1 shows who freed it first");
 }
 

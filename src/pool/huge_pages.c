@@ -64,7 +64,7 @@ static uint64_t touch_ns(char *at, size_t bytes) {
  * 159,000 page faults to 9,000). */
 static bool can_time(enum contents contents, size_t n) {
     bool touched = contents != CONTENTS_RUN || (n > 1 && load_relaxed(&huge_pages.touches) == TOUCHES_WHOLE);
-    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && touched && !option(OPT_SECURE);
+    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && touched && !mode()->free_is_shut;
 }
 
 /* Nobody knows whether the program will touch a huge block, so others have to show first that huge pages pay. */

@@ -80,9 +80,9 @@ static bool swings(void) {
 }
 
 bool retain_is_lazy(void) {
-    uint64_t mode = option(OPT_PURGE);
-    bool lazy = mode == PURGE_LAZY || (mode != PURGE_EAGER && swings());
-    return lazy && !option(OPT_SECURE) && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
+    uint64_t purge = option(OPT_PURGE);
+    bool lazy = purge == PURGE_LAZY || (purge != PURGE_EAGER && swings());
+    return lazy && !mode()->free_is_zero && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
 }
 
 /* Memory of this kind was taken anew. Was it wanted back? It was if some of this kind was given back lately. */

@@ -3,7 +3,7 @@
  *  1. The wings are observe/, learn/, arena/, secure/, mesh/ and move/. No file of the core includes a header of
  *     theirs. Each wing fills in its row of the functions below, in its own folder, and includes what it needs of the
  *     core. Besides the rows, the core knows three things of the wings: the rows of their kinds (kinds.h), what their
- *     slabs have in the records (region.h), and whether secure mode is on (OPT_SECURE). src/entry puts core and wings
+ *     slabs have in the records (region.h), and the row of secure mode (base/mode.h). src/entry puts core and wings
  *     together.
  *  2. A wing that is off is not called: each caller first asks something that it has at hand, which the comments name.
  *     No hit path calls a hook. Whatever a hit path would have to notice, such as a wish for samples, makes the call
@@ -91,12 +91,3 @@ struct mesh_hooks {
 };
 extern HAK_HIDDEN const struct mesh_hooks hooks_mesh;
 HAK_INLINE bool hooks_mesh_on(void) { return option(OPT_MESH) != 0; }
-
-/* ---- secure/ ---- */
-
-/* Allocates in secure mode. */
-void *hook_malloc_secure(struct heap *h, size_t bytes);
-/* Secure mode: notes that operator new, or new[] (`array`), made the block, and returns the block. NULL stays NULL. */
-void *hook_made_by_new(void *p, bool array);
-/* Secure mode: operator delete, or delete[] (`array`), is about to free the block. Reports the wrong operator. */
-void hook_deleted(const void *p, bool array);

@@ -92,7 +92,7 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->superslabs_max = l.superslabs;
     r->key = (uintptr_t)os_random(OS_RANDOM_KEY) | (BLOCK_ALIGN - 1); /* is_no_block says why */
     r->second_key = os_random(OS_RANDOM_SECOND_KEY) | 1;
-    r->wide = option(OPT_SECURE) && os_has_wide();
+    r->wide = mode()->free_is_zero && os_has_wide();
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     r->nodes = nodes_count();
     r->node_sets = sets_bytes(&l) / sizeof(uint64_t);
@@ -133,7 +133,7 @@ static bool has_addresses(size_t bytes) {
 /* Whether the system gives pages of 64 KiB, and no larger ones, to mappings without advice. */
 static bool has_folios(void) {
     char text[64];
-    return option(OPT_HUGE_PAGES) == HUGE_AUTO && !option(OPT_SECURE) && os_page_bytes() < SLOT_BYTES &&
+    return option(OPT_HUGE_PAGES) == HUGE_AUTO && !mode()->free_is_shut && os_page_bytes() < SLOT_BYTES &&
            os_read_file(THP "hugepages-64kB/enabled", text, sizeof text) != 0 && strstr(text, "[always]") != NULL &&
            (os_read_file(THP "enabled", text, sizeof text) == 0 || strstr(text, "[always]") == NULL);
 }
@@ -214,7 +214,7 @@ static bool open_window_of(unsigned log2, bool *refused) {
 /* Tables take a 500th of the window, so a small one may be larger than the limit, which the program may raise. Secure
  * mode's take a 16th. Where that is refused, a window for less than that is large enough. */
 static bool open_window(size_t limit) {
-    unsigned log2 = option(OPT_SECURE) ? 3 : 5;
+    unsigned log2 = mode()->window_log2_min;
     bool opened = false, refused = true;
     while (log2 < 19 && (SUPERSLAB_BYTES << log2) < limit)
         log2++;

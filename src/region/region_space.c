@@ -15,7 +15,7 @@ static bool is_kept(size_t number, _Atomic size_t *kept) {
 static enum os_map_kind superslab_mapping(size_t superslab) {
     if (hak_region.window || superslab >= load_seq(&hak_region_use.kept)) /* pairs with cut_behind */
         return OS_AT;
-    if (option(OPT_SECURE))
+    if (mode()->free_is_shut)
         return OS_FRESH_SHUT;
     bool folios = superslab >= REGION_FOLIOS_FROM && load_relaxed(&hak_region_use.folios) == FOLIOS_USED;
     return folios ? OS_FRESH_PLAIN : OS_FRESH;
@@ -171,7 +171,7 @@ static uint32_t begin_part(void) {
 }
 
 bool region_begin_in_part(void) {
-    uint32_t first = option(OPT_SECURE) ? 0 : begin_part();
+    uint32_t first = mode()->free_is_shut ? 0 : begin_part();
     if (first != 0)
         put_chain(&hak_region_use.parts, next_part, first);
     return first != 0;
@@ -188,7 +188,7 @@ static bool map_slots(size_t slot, unsigned n, bool *blocked) {
 }
 
 uint32_t region_map_slots(unsigned slots, size_t *superslab) {
-    if (option(OPT_SECURE)) /* its tiers make accessible what they need */
+    if (mode()->free_is_shut) /* its tiers make accessible what they need */
         return 0;
     uint32_t head = take_chain(&hak_region_use.parts);
     if (head == 0 && (head = begin_part()) == 0)

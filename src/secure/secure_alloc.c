@@ -8,7 +8,7 @@
 #include "threads/chores.h"
 
 /* The hit path of secure mode. */
-HAK_NOINLINE void *hook_malloc_secure(struct heap *h, size_t bytes) {
+HAK_NOINLINE static void *secure_hit(struct heap *h, size_t bytes) {
     if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
         return alloc_any(bytes);
     struct secure_cache *cache = secure_cache_for(h, bytes);
@@ -20,14 +20,28 @@ HAK_NOINLINE void *hook_malloc_secure(struct heap *h, size_t bytes) {
     return secure_finish(e, cache->block_bytes, bytes);
 }
 
-HAK_COLD void *hook_made_by_new(void *p, bool array) {
+HAK_COLD static void *secure_note_new(void *p, bool array) {
     if (p != NULL)
         secure_set_maker(p, array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW);
     return p;
 }
 
 /* A block that malloc made may be freed by any. */
-HAK_COLD void hook_deleted(const void *p, bool array) {
+HAK_COLD static void secure_check_delete(const void *p, bool array) {
     if (secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY))
         fail_operator(p, array, alloc_usable(p, "free"));
 }
+
+const struct mode mode_secure = {
+    .front_kind = &kind_secure_small,
+    .malloc = secure_hit,
+    .note_new = secure_note_new,
+    .check_delete = secure_check_delete,
+    .heap_end_bytes = HEAP_SECURE_BYTES,
+    .window_log2_min = 3,
+    .all_errors_abort = true,
+    .free_is_shut = true,
+    .free_is_zero = true,
+    .has_quarantine = true,
+    .has_stacks = true,
+};

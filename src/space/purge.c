@@ -107,7 +107,7 @@ static bool renew_whole(size_t superslab) {
     bool fits = was == HUGE_WHOLE && !load_relaxed(&ss->apart);
     bool wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back) || held_small_blocks(superslab),
          pays = wants && page_cost_pays(was != HUGE_NONE);
-    return !wants || pays == fits || option(OPT_SECURE) || purge_renew(superslab, pays);
+    return !wants || pays == fits || mode()->free_is_shut || purge_renew(superslab, pays);
 }
 
 /* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even

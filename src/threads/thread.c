@@ -38,7 +38,7 @@ void thread_empty_resting(void) {
  * fourth thread on, because the first ones may be all that the program makes. */
 static bool begin_rest(struct heap *h) {
     return load_relaxed(&h->client.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
-           !sample_on(h) && !option(OPT_SECURE) && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
+           !sample_on(h) && mode()->heaps_rest && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
 }
 
 /* Returns whether the heap rests. */

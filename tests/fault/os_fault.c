@@ -298,8 +298,8 @@ static void set_start_option(enum option o, uint64_t value) {
 void fault_no_reservation(void) { set_start_option(OPT_REGION_BYTES, 0); }
 void fault_huge_pages_always(void) { set_start_option(OPT_HUGE_PAGES, HUGE_ALWAYS); }
 void fault_secure(void) {
-    set_start_option(OPT_SECURE, 1);
     set_start_option(OPT_SECURE_STACKS, 1);
+    start_options.mode = mode_secure;
 }
 
 /* Returns the slots of the span that begins here, or 0 if none does. */

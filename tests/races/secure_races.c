@@ -42,7 +42,7 @@ static void give_back(struct heap *h, void *p) {
 
 /* Fills SuperSlab 0. Returns the number of its blocks. */
 static unsigned full_setup(void) {
-    store_relaxed(option_word(OPT_SECURE), 1);
+    start_options.mode = mode_secure;
     kit_setup();
     kit_purge_is_granted = true;
     /* The simulated kernel protects nothing, but in secure mode nothing is accessible at first. */
