@@ -120,11 +120,10 @@ static bool comes_back(const struct superslab *ss) {
     return rmw_add(&huge_pages.back_superslabs, 1) >= presence_heaps() * CYCLE_FROM_SUPERSLABS;
 }
 
-/* Claims the slots behind the caller's of a SuperSlab without memory. False: the caller does not have its first slots,
- * or another has some. */
+/* Claims all slots behind the caller's, which are the SuperSlab's first. False: they are not, or another took some. */
 static bool claim_rest(size_t slot, unsigned slots) {
     uint32_t resident;
-    if (slot % SUPERSLAB_SLOTS != 0 || !superslab_extend(slot, slots, SUPERSLAB_SLOTS, &resident))
+    if (!superslab_extend(slot, slots, SUPERSLAB_SLOTS, &resident))
         return false;
     if (resident != 0)
         superslab_put_back(slot / SUPERSLAB_SLOTS, span_mask(slots, SUPERSLAB_SLOTS - slots), resident);
