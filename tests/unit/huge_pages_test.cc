@@ -1,0 +1,254 @@
+/* SuperSlabs with huge pages: which get some, what they round up, and what was purged in part and stays gone. If it
+ * fails, a program pays for huge pages that cost more than small ones, or memory that is free stays resident. */
+/* SPDX-License-Identifier: MIT */
+#include <cinttypes>
+#include <climits>
+#include <fstream>
+#include <set>
+#include <vector>
+
+#include "slabs_kit.h"
+
+namespace {
+
+/* A heap that becomes large after its 64th SuperSlab. Advice, of which there is to be little, did not change before. */
+void a_large_heap_times_its_pages() {
+    take_slots(90 * kPerSuperSlab);
+    MUST(inside_page_cost_seen().small_ns != 0, "no page was timed");
+}
+
+/* The system refuses huge pages for a run, and has unmapped what was there. That serves before new SuperSlabs do. */
+void what_a_refusal_unmapped_serves_again() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    moves = kRefuse;
+    breaks = {2 * kSuperSlab, 2 * kSuperSlab, 1, 1, 0}; /* the first of them makes the run */
+    MUST(inside_pool_take_run(client, 2, kSuperSlab, &zero) == inside_no_slot, "the run was not refused");
+    take_slots(2 * kPerSuperSlab);
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
+/* Fills 16 MiB, and frees all but one block in `keep`, so that no slot becomes free. */
+std::vector<char *> purged_inside_slabs(size_t bytes, size_t keep) {
+    std::vector<char *> blocks(16 * kMiB / bytes), kept;
+    for (char *&block : blocks) {
+        block = static_cast<char *>(hak_malloc(bytes));
+        memset(block, 1, bytes);
+    }
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % keep == 0)
+            kept.push_back(blocks[i]);
+        else
+            hak_free(blocks[i]);
+    hak_trim();
+    return kept;
+}
+
+uintptr_t superslab_of(const void *block) { return reinterpret_cast<uintptr_t>(block) / (2 * kMiB); }
+
+/* The SuperSlabs of these blocks of which the kernel may make a huge page of its own accord: those within one mapping
+ * that wants huge pages. */
+size_t collapsible(const std::vector<char *> &blocks) {
+    std::set<uintptr_t> superslabs;
+    for (char *block : blocks)
+        superslabs.insert(superslab_of(block));
+    std::ifstream smaps("/proc/self/smaps");
+    uintptr_t from = 0, to = 0;
+    size_t n = 0;
+    for (std::string line; std::getline(smaps, line);) {
+        uintptr_t begin, end;
+        if (sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2)
+            from = begin, to = end;
+        else if (line.compare(0, 8, "VmFlags:") == 0 && line.find(" hg") != std::string::npos)
+            n += std::count_if(superslabs.begin(), superslabs.end(), [&](uintptr_t superslab) {
+                return from <= superslab * 2 * kMiB && (superslab + 1) * 2 * kMiB <= to;
+            });
+    }
+    return n;
+}
+
+/* Or the kernel's collector of huge pages brings back what was purged. */
+void pages_purged_inside_slabs_stay_gone() {
+    for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        std::vector<char *> kept = purged_inside_slabs(bytes, 65536 / bytes / 2);
+        MUST(collapsible(kept) == 0, "%zu bytes: %zu SuperSlabs", bytes, collapsible(kept));
+        for (char *block : kept)
+            hak_free(block);
+    }
+}
+
+/* Pages that nobody may touch any more are in no block that is handed out, and the others serve. */
+void pages_that_were_lost_are_not_handed_out() {
+    for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        breaks = {1, 64 * kKiB - 1, 0, INT_MAX, 0}; /* less than a slot */
+        std::vector<char *> blocks = purged_inside_slabs(bytes, 65536 / bytes / 2);
+        for (size_t left = 16 * kMiB / bytes; left != 0; left--) {
+            blocks.push_back(static_cast<char *>(hak_malloc(bytes)));
+            memset(blocks.back(), 1, bytes);
+        }
+        for (char *block : blocks)
+            hak_free(block);
+        hak_trim();
+        MUST(breaks.lost != 0, "%zu bytes: none was lost", bytes);
+    }
+}
+
+/* Takes blocks until a second SuperSlab is in use in part, and keeps one in 500. Where its unused slots begin. */
+uintptr_t use_huge_pages_in_part() {
+    std::vector<char *> more(1, static_cast<char *>(hak_malloc(64)));
+    size_t half = 0;
+    while (superslab_of(more.back()) == superslab_of(more[0]) || half < 512 * kKiB) {
+        more.push_back(static_cast<char *>(hak_malloc(64)));
+        half = reinterpret_cast<uintptr_t>(more.back()) % kSuperSlab;
+    }
+    for (size_t i = 0; i < more.size(); i++)
+        if (i % 500 != 0)
+            hak_free(more[i]);
+    return (reinterpret_cast<uintptr_t>(more.back()) / kSlot + 1) * kSlot;
+}
+
+/* Where a huge page is in use in part, the rest goes back too, though pages of slabs in use went first. */
+void what_huge_pages_round_up_goes_back() {
+    use_huge_pages_in_part();
+    hak_trim();
+    Json stats = heap_stats();
+    double rounding = stats["rss_bytes"]["huge_rounding"].number;
+    MUST(rounding == 0, "%.0f bytes", rounding);
+}
+
+/* Also where slabs were merged. */
+void what_huge_pages_round_up_beside_meshed_slabs_goes_back() {
+    uintptr_t unused = use_huge_pages_in_part();
+    watched = {unused, (unused / kSuperSlab + 1) * kSuperSlab, 0};
+    hak_trim();
+    MUST(counter("mesh_merged_pages") > 0 || getpagesize() != 4096 || !can_hold_writes(), "no page was merged");
+    MUST(watched.purged == watched.to - watched.from, "%zu bytes of %zu", watched.purged, watched.to - watched.from);
+}
+
+constexpr uint64_t kSmallNs = 700'000, kCheapNs = 90'000, kDearNs = 4'000'000; /* for 2 MiB */
+
+/* The first SuperSlabs were purged while huge pages paid, and are to have some when they are wanted back. */
+void *client_with_huge_pages_to_come(size_t superslabs) {
+    unsigned tag = inside_tiny_class_of(1000) + 1;
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    inside_page_cost_small(kSmallNs);
+    inside_page_cost_huge(kCheapNs, 1);
+    for (size_t i = 0; i < superslabs * kPerSuperSlab; i++)
+        MUST(inside_pool_take(client, 1, 1, tag, &zero) == i, "not slot %zu", i);
+    for (size_t i = 0; i < superslabs * kPerSuperSlab; i++)
+        inside_pool_give(client, i, 1, tag);
+    inside_pool_settle(client);
+    hak_trim();
+    MUST(inside_pool_count().empty_slots == 0, "%zu slots are EMPTY", inside_pool_count().empty_slots);
+    return client;
+}
+
+size_t take_small_slot(void *client) {
+    int zero = 0;
+    size_t slot = inside_pool_take(client, 1, 1, inside_tiny_class_of(1000) + 1, &zero);
+    MUST(slot != inside_no_slot && zero, "slot %zu", slot);
+    return slot;
+}
+
+size_t wanting_huge_pages(size_t superslabs) {
+    std::vector<char *> in_each;
+    for (size_t i = 0; i < superslabs; i++)
+        in_each.push_back(inside_slot_address(i * kPerSuperSlab));
+    return collapsible(in_each);
+}
+
+/* Huge pages may have become dear since a SuperSlab was purged. Its first touch is timed, as that of a new one. */
+void what_was_purged_is_timed_as_it_comes_back() {
+    void *client = client_with_huge_pages_to_come(2);
+    for (uint64_t ns : {kCheapNs, kDearNs}) {
+        inside_page_cost before = inside_page_cost_seen();
+        measured = {true, 0, 1, {ns, 0}};
+        size_t slot = take_small_slot(client);
+        inside_page_cost after = inside_page_cost_seen();
+        MUST(slot % kPerSuperSlab == 0 && after.timed == before.timed + 1, "slot %zu: no huge page was timed", slot);
+        MUST(after.dear - before.dear == (ns == kDearNs), "%" PRIu64 " ns: dear is not what it should be", ns);
+        while ((slot + 1) % kPerSuperSlab != 0)
+            slot = take_small_slot(client);
+    }
+    MUST(!inside_page_cost_seen().pays, "the next SuperSlabs are to have huge pages, too");
+}
+
+/* Once huge pages are dear, what was to have some gets small pages, which are timed, and the pause goes on. */
+void what_was_purged_comes_back_small_in_a_pause() {
+    void *client = client_with_huge_pages_to_come(2);
+    inside_page_cost_huge(kDearNs, 1);
+    size_t before = wanting_huge_pages(2);
+    measured = {true, 0, 1, {kSmallNs, 0}};
+    size_t slot = take_small_slot(client), after = wanting_huge_pages(2);
+    MUST(slot == 0, "slot %zu", slot);
+    MUST(after == before - (before != 0), "%zu SuperSlabs may get huge pages, not %zu", after, before - 1);
+    MUST(inside_page_cost_seen().small_ns > 2 * kSmallNs, "small pages were not timed");
+    unsigned left = 0;
+    while (!inside_page_cost_try_huge())
+        left++;
+    MUST(left == 63, "%u SuperSlabs are left of the pause", left);
+    for (size_t i = 1; i < kPerSuperSlab; i++)
+        MUST(take_small_slot(client) == i, "not slot %zu", i);
+}
+
+/* That takes a mapping, which the system may refuse when it has unmapped the SuperSlab. It serves later. */
+void what_was_lost_in_a_pause_serves_again() {
+    void *client = client_with_huge_pages_to_come(1);
+    inside_page_cost_huge(kDearNs, 1);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    size_t slot = take_small_slot(client);
+    MUST(breaks.lost == 1 && slot == kPerSuperSlab, "%d were refused, slot %zu", breaks.lost, slot);
+    for (size_t i = 0; i < 2 * kPerSuperSlab - 1; i++)
+        *inside_slot_address(take_small_slot(client)) = 1;
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
+/* Whether the program touches larger blocks whole is seen by what lies behind seven eighths of one. */
+void a_block_is_touched_whole_if_its_end_is() {
+    constexpr size_t kBytes = 3 * kMiB / 2;
+    char *parts = static_cast<char *>(hak_malloc(kBytes)), *whole = static_cast<char *>(hak_malloc(kBytes));
+    memset(parts, 1, kBytes / 16 * 13);
+    memset(whole, 1, kBytes / 16 * 15);
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t i = 0; i < 10 * kPerSuperSlab; i++) /* a large heap */
+        inside_pool_take(client, 1, 1, 0, &zero);
+    inside_page_cost_small(kSmallNs);
+    inside_page_cost_huge(kCheapNs, 1);
+    for (bool touched : {false, true}) {
+        hak_free(touched ? whole : parts);
+        inside_page_cost before = inside_page_cost_seen();
+        measured = {true, 0, 1, {kCheapNs, 0}};
+        for (size_t had = inside_pool_count().superslabs_peak; inside_pool_count().superslabs_peak == had;)
+            inside_pool_take(client, 1, 1, 0, &zero);
+        bool huge = inside_page_cost_seen().timed != before.timed;
+        MUST(huge == touched, "a new SuperSlab %s a huge page", huge ? "got" : "did not get");
+    }
+}
+
+/* On a busy machine the kernel would say that the thread was switched out, and nothing would be timed. */
+const std::vector<std::string> kTimed = {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0",
+                                         "GLIBC_TUNABLES=glibc.pthread.rseq=0"};
+
+} // namespace
+
+const std::vector<Case> kCases = {
+    {"large",
+     a_large_heap_times_its_pages,
+     {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_HUGE_PAGES_FROM=160m", "HAKMEM_CGROUP=0"},
+     0},
+    {"refused_huge", what_a_refusal_unmapped_serves_again, {"HAKMEM_HUGE_PAGES=always", "HAKMEM_CGROUP=0"}, 0},
+    {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"rounded_up", what_huge_pages_round_up_goes_back, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"rounded_up_meshed",
+     what_huge_pages_round_up_beside_meshed_slabs_goes_back,
+     {"HAKMEM_HUGE_PAGES=always", "HAKMEM_MESH=1"},
+     0},
+    {"back_timed", what_was_purged_is_timed_as_it_comes_back, kTimed, 0},
+    {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
+    {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
+    {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
+};
