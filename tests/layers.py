@@ -8,7 +8,8 @@ allocator. Modules may not include each other in a circle, even within a row. Th
 are the floors (the longest chain of modules of which each includes the next, which is named when it is too long) and
 the allocator's files. The wings are built onto the core: only they, and src/entry, which puts both together, may
 include a header of a wing (src/process/hooks.h). Outside src/secure one line reads OPT_SECURE, the one that chooses
-the mode; all others ask the mode what differs (src/base/mode.h). Prints one line for each breach; the status is 1 if there is any."""
+the mode; all others ask the mode what differs (src/base/mode.h). Prints one line for each breach; the status is 1 if
+there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re

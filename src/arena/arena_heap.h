@@ -38,8 +38,8 @@ HAK_INLINE struct heap *arena_heap_noted(struct heap *h, uintptr_t handle) {
 
 /* The thread's heap for an arena that lives. NULL: no memory for one. */
 struct heap *arena_heap(struct heap *h, struct arena *a);
-/* Walks the heaps that the thread has in lanes: the one after `last`, or the first one if `last` is NULL. NULL: there is
- * none. */
+/* Walks the heaps that the thread has in lanes: returns the one after `last`, or the first one if `last` is NULL; NULL
+ * where there is none. */
 struct heap *arena_next_lane(const struct heap *h, struct heap *last);
 /* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
 void arena_leave_all(struct heap *h);

@@ -14,10 +14,10 @@ enum contents {
     CONTENTS_RUN,     /* one huge block */
 };
 bool huge_pages_consider(size_t first, size_t n, enum contents contents);
-/* The caller took `slots` slots of a SuperSlab without memory, from `slot` on. If the SuperSlab was purged a moment ago,
- * and several before it, too, the next ones that are purged get huge pages: what was in use will be in use again, and
- * faults and purges cost a third then. Times the first touch as that of a new SuperSlab; one that was to have a huge
- * page gets none if they have become dear since. False: it may have lost its memory, and is the caller's alone. */
+/* The caller took `slots` slots of a SuperSlab without memory, from `slot` on. If the SuperSlab was purged a moment
+ * ago, and several before it, too, the next ones that are purged get huge pages: what was in use will be in use again,
+ * and faults and purges cost a third then. Times the first touch as that of a new SuperSlab; one that was to have a
+ * huge page gets none if they have become dear since. False: it may have lost its memory, and is the caller's alone. */
 bool huge_pages_wanted_back(size_t slot, unsigned slots, enum contents contents);
 /* Before a larger block is freed: looks whether the program touched its end. */
 void huge_pages_freed_large(const void *block, size_t bytes);

@@ -9,8 +9,8 @@
  *
  * Both tiers keep each block's requested size outside the block: malloc_usable_size returns it, the canary begins right
  * behind it, and a sized free must name it. They also keep which operator made the block. The heaps' lists and rings
- * stay empty, so malloc and free always reach the slow paths of alloc.c, which ask the mode's row (secure_alloc.c) or the
- * slab's kind: the hit paths of secure mode's malloc and free are one jump away. */
+ * stay empty, so malloc and free always reach the slow paths of alloc.c, which ask the mode's row (secure_alloc.c) or
+ * the slab's kind: the hit paths of secure mode's malloc and free are one jump away. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

@@ -62,8 +62,8 @@ bool purge_keep_apart(void *at, size_t bytes);
 void purge_is_apart(size_t superslab);
 /* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
-/* Gives fresh memory to a SuperSlab that is the caller's alone, with a huge page or without. False: it may have lost its
- * memory. */
+/* Gives fresh memory to a SuperSlab that is the caller's alone, with a huge page or without. False: it may have lost
+ * its memory. */
 bool purge_renew(size_t superslab, bool huge);
 /* Purges slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct client *c);
