@@ -261,16 +261,13 @@ HAK_NOINLINE void alloc_free_by_kind(struct slab *s, void *p) {
         kinds[kind]->free(h, s, p);
 }
 
-HAK_NOINLINE void alloc_delete_by_kind(struct slab *s, void *p) {
+HAK_INLINE void delete_by_kind(struct slab *s, void *p, bool array) {
     if (unlikely(mode()->check_delete != NULL))
-        mode()->check_delete(p, false);
+        mode()->check_delete(p, array);
     alloc_free_by_kind(s, p);
 }
-HAK_NOINLINE void alloc_delete_array_by_kind(struct slab *s, void *p) {
-    if (unlikely(mode()->check_delete != NULL))
-        mode()->check_delete(p, true);
-    alloc_free_by_kind(s, p);
-}
+HAK_NOINLINE void alloc_delete_by_kind(struct slab *s, void *p) { delete_by_kind(s, p, false); }
+HAK_NOINLINE void alloc_delete_array_by_kind(struct slab *s, void *p) { delete_by_kind(s, p, true); }
 
 void alloc_free_dense(void *p) {
     struct slab *s = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;

@@ -301,12 +301,6 @@ static void apply_implications(void) {
             store_relaxed(option_word(rows[i].implied), rows[i].value);
 }
 
-/* The usual row is there from the beginning. */
-HAK_WRITES_SAME_VALUES static void choose_mode(void) {
-    if (option(OPT_SECURE))
-        start_options.mode = mode_secure;
-}
-
 /* Only where libc has an allocator can it serve (beside/other.h). */
 static void check_superslab(void) {
     if (option(OPT_SUPERSLAB) || (os_malloc_exists() && mode()->libc_may_serve))
@@ -407,7 +401,8 @@ void options_init(void) {
         apply_compiled_in(hak_options);
     apply_environment(environment);
     apply_implications();
-    choose_mode();
+    if (option(OPT_SECURE))
+        start_options.mode = mode_secure;
     check_superslab();
     if (option(OPT_HELP))
         print_help(2);

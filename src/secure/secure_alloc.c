@@ -3,7 +3,8 @@
 #include "alloc/alloc.h"
 #include "alloc/alloc_slow.h"
 #include "base/fail.h"
-#include "process/hooks.h"
+#include "base/mode.h"
+#include "blocks/kinds.h"
 #include "secure/secure.h"
 #include "threads/chores.h"
 
