@@ -4,12 +4,12 @@
 #include "blocks/kinds.h"
 #include "process/hooks.h"
 
-const struct observe_hooks hooks_observe = {NULL};
-const struct learn_hooks hooks_learn = {NULL};
-const struct arena_hooks hooks_arena = {NULL};
-const struct move_hooks hooks_move = {NULL};
-const struct mesh_hooks hooks_mesh = {NULL};
-const struct kind kind_guard_page = {NULL}, kind_arena = {NULL}, kind_meshed = {NULL};
+const struct observe_hooks hooks_observe = {0};
+const struct learn_hooks hooks_learn = {0};
+const struct arena_hooks hooks_arena = {0};
+const struct move_hooks hooks_move = {0};
+const struct mesh_hooks hooks_mesh = {0};
+const struct kind kind_guard_page = {0}, kind_arena = {0}, kind_meshed = {0};
 
 /* ---- the process ---- */
 bool hook_options_are_read(void) { return false; }
