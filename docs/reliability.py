@@ -257,7 +257,8 @@ NOTES = {
     MACHINES: ("`./hak soak machines` builds and runs them, with what Debian has (gcc and clang for aarch64 and "
                "riscv64, qemu-user, musl): aarch64 with pages of 4, 16 and 64 KiB; riscv64, the plain C test and the "
                "walk of the stack; musl on x86-64, with every workload in C. Each compiler refuses machines of 32 "
-               "bits, and big-endian ones, by one line. `./hak test machines` has the refusals and musl. Not tried: a "
+               "bits, and big-endian ones, by one line. `./hak test machines` has the refusals, musl and, where the "
+               "packages can be had, the shortest tests on aarch64. Not tried: a "
                "kernel with pages of 16 KiB (qemu-user makes them up), and musl on other machines.",),
     GATES: ("`./hak test` runs all of these. A gate that finds nothing where a fault is planted is a test that fails.",
             gates_table),

@@ -194,6 +194,35 @@ class Lint(Gate):
         header.write_text(header.read_text().replace("#error", "#warning"))
         self.finds("i386 is not refused", *check)
 
+    def test_a_machine_that_cannot_be_had(self):
+        """It is left out in one line; what can be had runs, and must pass."""
+        said = {"run": lambda *words: print(*words), "missing": lambda *_: ["one-gcc", "one-qemu"]}
+        with mock.patch.multiple(stages, obtained=lambda _: False, **said):
+            text = self.passes(stages.stage_machines)
+        self.assertRegex(text, r"^left out: aarch64, for which .* cannot be installed: one-gcc one-qemu\n.* musl\n$")
+        with mock.patch.multiple(stages, obtained=lambda _: True, **said):
+            self.assertRegex(self.passes(stages.stage_machines), r"^[^\n]* sources musl aarch64-smoke\n$")
+
+    def test_programs_that_the_system_cannot_run(self):
+        """Only these are left out. A compiler that makes scripts stands in for one that makes aarch64's programs."""
+        if packages.missing("aarch64"):
+            self.skipTest("there are no such programs here")
+        tree, tools = SCRATCH / "emulated", SCRATCH / "emulated/tools"
+        (tree / "tests").mkdir(parents=True)
+        tools.mkdir()
+        shutil.copy(PROJECT / "tests/machines.sh", tree / "tests")
+        smoke = (base.run, tree / "tests/machines.sh", tree / "build", "aarch64-smoke")
+        with mock.patch.dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}"):
+            for status in 1, 0:
+                compiler = tools / "aarch64-linux-gnu-gcc"
+                compiler.write_text("#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\n"
+                                    f'printf "#!/bin/sh\\nexit {status}\\n" >"$1" && chmod +x "$1"\n')
+                compiler.chmod(0o755)
+                failed, text = self.said(*smoke)
+                self.assertEqual(failed == 0, status == 1, text)
+                self.assertIn("left out: aarch64, whose programs this system cannot run" if status else
+                              "FAIL aarch64, the shortest tests", text)
+
     def test_bugs_for_proofs(self):
         """A bug that is to be planted where the sources have changed."""
         tree = SCRATCH / "proofs"
@@ -343,6 +372,10 @@ def stage_good():
     print("ok   one\nRan 2 tests in 0.1s")
 
 
+def stage_partly():
+    print("left out: one, of which there is none\nok   two")
+
+
 def stage_bad():
     base.run("false")
     base.run("true")
@@ -375,6 +408,18 @@ class Stages(Gate):
         self.assertNotEqual(status, 0)
         self.assertIn("\n     FAIL one\n", text)
         self.assertIn("\n5 passed, 2 failed\n", text)
+
+    def test_what_a_stage_left_out_is_said(self):
+        status, text = self.runs("partly")
+        self.assertEqual(status, 0, text)
+        self.assertRegex(text, r"\nok   partly .*\n     left out: one, of which there is none\n")
+
+    def test_what_can_be_left_out(self):
+        """Only what could not be installed: its reason is said, and the caller goes on."""
+        with mock.patch.multiple(packages, missing=lambda *_: ["one"], install=lambda *_: packages.die("no network")):
+            self.assertEqual(self.said(lambda: sys.exit(packages.obtained("one"))), (0, "hak: no network\n"))
+        with mock.patch.object(packages, "missing", lambda *_: []):
+            self.assertNotEqual(self.said(lambda: sys.exit(packages.obtained("one")))[0], 0)
 
     def test_what_a_log_counts(self):
         log = "\n".join(["50% tests passed, 1 tests failed out of 2", "test result: ok. 3 passed; 1 failed; 0 ignored",

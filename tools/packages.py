@@ -202,13 +202,20 @@ def need(*names):
         die(f"installed, and yet not what is needed: {' '.join(lacking)}")
 
 
+def obtained(name):
+    """Is all of a section there, or one need, or could it be installed now? For what can be left out; what failed has
+    said why."""
+    try:
+        need(name)
+    except SystemExit:
+        return False
+    return True
+
+
 def install_each(name):
     """What of a section can be installed; a program that cannot is named as missing by what would run it."""
     for one in needs(name):
-        try:
-            need(one)
-        except SystemExit:
-            pass
+        obtained(one)
 
 
 if __name__ == "__main__":
