@@ -290,6 +290,13 @@ size_t pages_trim(struct slab *s, enum trim how) {
     return how == TRIM_ALL || rest != 0 || pages_that_look_free(s, bytes) >= worth ? trim(s, rest, lazy) : 0;
 }
 
+HAK_NOINLINE unsigned pages_lost_blocks(const struct slab *s, size_t block_bytes) {
+    struct slab_map map;
+    memset(&map, 0, sizeof map);
+    uint32_t pages = slab_purged(s) & (uint32_t)low_bits((unsigned)(SLOT_BYTES / os_page_bytes()));
+    return mark_pages(&map, pages, block_bytes, true);
+}
+
 HAK_NOINLINE unsigned pages_live(struct slab *s, uint64_t *live) {
     struct slab_map map;
     unsigned n = 0;

@@ -47,6 +47,9 @@ size_t pages_trim(struct slab *s, enum trim how);
 
 /* The slab ends or is closed: its purged pages are no longer counted. */
 void pages_forget(const struct slab *s);
+/* How many blocks of a slab with PAGES_LOST count as out though nobody has them. `s` may be a copy of a record that was
+ * being changed. */
+unsigned pages_lost_blocks(const struct slab *s, size_t block_bytes);
 /* Sets bit i of `live` for each block i that is neither in the slab's list nor in a purged page, and returns how many
  * there are: 0 also if the list is damaged. Nobody else may use the slab meanwhile. `live` has a bit for each block and
  * is not cleared first. */

@@ -39,9 +39,13 @@ static size_t resident_in(struct residency *r, const void *begin, size_t bytes) 
     const char *end = (const char *)begin + bytes;
     while (at < end) {
         size_t n = min_size((size_t)(end - at) / page + ((size_t)(end - at) % page != 0), sizeof r->pages);
-        if (os_resident((char *)at, n * page, r->pages)) /* NOLINT: only looked at */
-            for (size_t i = 0; i < n; i++)
-                resident += r->pages[i] & 1;
+        bool known = os_resident((char *)at, n * page, r->pages); /* NOLINT: only looked at */
+        while (!known && n > 1) { /* a page of a slab is unmapped: see purge_keep_apart */
+            n /= 2;
+            known = os_resident((char *)at, n * page, r->pages); /* NOLINT: likewise */
+        }
+        for (size_t i = 0; known && i < n; i++)
+            resident += r->pages[i] & 1;
         at += n * page;
     }
     return resident * page;

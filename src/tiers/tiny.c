@@ -517,6 +517,8 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
         return;
     size_t bytes = size_classes[class_id].block_bytes, blocks = size_classes[class_id].blocks;
     size_t out = min_size(slab_out(s), blocks); /* likewise */
+    if (unlikely(s->tiny.page_flags & PAGES_LOST))
+        out -= min_size(pages_lost_blocks(s, bytes), out);
     use->class_id = class_id;
     use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
     use->out_bytes = out * bytes - use->cached_bytes;

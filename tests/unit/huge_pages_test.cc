@@ -93,6 +93,52 @@ void pages_that_were_lost_are_not_handed_out() {
     }
 }
 
+/* Fills 16 MiB with blocks of 64 bytes and keeps one in each page except the sixth of a slab, at another place in each
+ * slab, so that pages of different slabs may be merged. Each of them has its number. */
+std::vector<char *> sparse_slabs_with_a_free_page() {
+    constexpr size_t kBytes = 64, kPerPage = 4096 / kBytes, kFreePage = 5;
+    std::vector<char *> kept;
+    for (char *block : blocks_of(16 * kMiB / kBytes, kBytes)) {
+        size_t at = reinterpret_cast<uintptr_t>(block) % kSlot / kBytes;
+        if (at / kPerPage != kFreePage && at % kPerPage == slot_of(block) % kPerPage)
+            kept.push_back(block);
+        else
+            hak_free(block);
+    }
+    for (size_t i = 0; i < kept.size(); i++)
+        memcpy(kept[i], &i, sizeof i);
+    return kept;
+}
+void must_have_all(const std::vector<char *> &blocks) {
+    for (size_t i = 0; i < blocks.size(); i++)
+        MUST(memcmp(blocks[i], &i, sizeof i) == 0, "block %zu of %zu has lost what it held", i, blocks.size());
+    auto live = static_cast<size_t>(heap_stats()["rss_bytes"]["live"].number);
+    MUST(live == blocks.size() * 64, "%zu bytes are live, not %zu", live, blocks.size() * 64);
+}
+/* Slabs that have lost a page are merged with others, or lose one while pages are merged. Blocks keep what they hold,
+ * those that are lost are not live, and once all are free each slot has memory again. */
+void slabs_that_lost_pages_are_meshed() {
+    if (getpagesize() != 4096)
+        return;
+    for (bool together : {false, true}) {
+        std::vector<char *> kept = sparse_slabs_with_a_free_page();
+        hak_option_set("MESH", together ? "1" : "0");
+        long merged = counter("mesh_merged_pages");
+        breaks = {1, kSlot - 1, 0, INT_MAX, 0}; /* less than a slot */
+        hak_trim();
+        MUST(breaks.lost != 0, "none was lost");
+        must_have_all(kept);
+        breaks.left = 0;
+        hak_option_set("MESH", "1");
+        hak_trim();
+        MUST(counter("mesh_merged_pages") > merged || !can_hold_writes(), "no page was merged");
+        must_have_all(kept);
+        for (char *block : kept)
+            hak_free(block);
+        hak_trim();
+        MUST(inside_pool_count().active_slots == 0, "%zu slots are in use", inside_pool_count().active_slots);
+    }
+}
 /* Takes blocks until a second SuperSlab is in use in part, and keeps one in 500. Where its unused slots begin. */
 uintptr_t use_huge_pages_in_part() {
     std::vector<char *> more(1, static_cast<char *>(hak_malloc(64)));
@@ -242,6 +288,7 @@ const std::vector<Case> kCases = {
     {"refused_huge", what_a_refusal_unmapped_serves_again, {"HAKMEM_HUGE_PAGES=always", "HAKMEM_CGROUP=0"}, 0},
     {"apart", pages_purged_inside_slabs_stay_gone, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"lost_pages", pages_that_were_lost_are_not_handed_out, {"HAKMEM_HUGE_PAGES=always"}, 0},
+    {"lost_meshed", slabs_that_lost_pages_are_meshed, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"rounded_up", what_huge_pages_round_up_goes_back, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"rounded_up_meshed",
      what_huge_pages_round_up_beside_meshed_slabs_goes_back,
