@@ -145,12 +145,10 @@ static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bo
         return NULL;
     h->move.dense[c] = (uint32_t)slot_of(s) + 1;
     unsigned i = lowest_bit(taken);
-    uint8_t state = load_relaxed(&s->mid.state[i]);
-    if (state & BLOCK_PURGED)
+    struct ring_entry e = {s->mid.start + (size_t)i * s->mid.block_bytes, &s->mid.state[i]};
+    if (load_relaxed(e.state) & BLOCK_PURGED)
         retain_grew_inside(&h->client, s->mid.block_bytes);
-    *zero = state & BLOCK_CLEAN;
-    store_relaxed(&s->mid.state[i], BLOCK_LIVE);
-    return block_word(s->mid.start + (size_t)i * s->mid.block_bytes);
+    return ring_hand_out(e, zero);
 }
 
 /* ---- what the wing hears ---- */

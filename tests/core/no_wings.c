@@ -1,5 +1,6 @@
 /* The hooks of src/process/hooks.h where there are no wings: all that the core needs to be an allocator of its own.
- * Nothing is sampled, rated, moved or merged, and there are no arenas. Options of wings are not to be set. */
+ * Nothing is sampled, rated, moved or merged, and there are no arenas. Options of wings are not to be set. A call of a
+ * wing that is off ends core_test by SIGSEGV. */
 /* SPDX-License-Identifier: MIT */
 #include "blocks/kinds.h"
 #include "process/hooks.h"
