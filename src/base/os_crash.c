@@ -182,15 +182,29 @@ HAK_KEPT void hak_crash_arrived(int signal_number, siginfo_t *info, void *contex
 
 void os_report_crashes(os_crash_report *report) { store_release(&crash.report, report); }
 
+/* Puts an entry in the place of what the program has set. What another thread sets in between is what counts: then that
+ * is put back, with an entry, until nothing but ours was replaced. */
+static void catch_signal(int signal_number) {
+    struct sigaction action, replaced;
+    if (set_action(signal_number, NULL, &replaced) != 0)
+        return;
+    action = replaced;
+    if (!put_entry(signal_number, &action, action.sa_flags & RESTORER ? 0 : ADDED_RESTORER))
+        return;
+    void (*expected)(int, siginfo_t *, void *) = replaced.sa_sigaction;
+    while (set_action(signal_number, &action, &replaced) == 0 && replaced.sa_sigaction != expected) {
+        expected = action.sa_sigaction;
+        action = replaced;
+        put_entry(signal_number, &action, action.sa_flags & RESTORER ? 0 : ADDED_RESTORER);
+    }
+}
+
 void os_catch_crashes(bool all) {
     int saved = errno;
     for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++) {
-        struct sigaction action;
         uint64_t bit = (uint64_t)1 << crash_signals[i];
-        if (rmw_or(&crash.caught, bit) & bit || set_action(crash_signals[i], NULL, &action) != 0)
-            continue;
-        if (put_entry(crash_signals[i], &action, action.sa_flags & RESTORER ? 0 : ADDED_RESTORER))
-            set_action(crash_signals[i], &action, NULL);
+        if (!(rmw_or(&crash.caught, bit) & bit))
+            catch_signal(crash_signals[i]);
     }
     errno = saved;
 }
