@@ -101,14 +101,15 @@ static struct string string_at(const struct python_layout *l, uintptr_t object, 
     s.is_ascii = state & STRING_ASCII;
     s.length = min_size(word_at(object + OBJECT_LENGTH), max);
     s.at = object + (s.is_ascii ? l->narrow : l->wide);
-    bool is_known = (state & STRING_COMPACT) && (s.width == 1 || s.width == 2 || s.width == 4);
+    bool is_known = (state & STRING_COMPACT) && (s.width == 1 || (!s.is_ascii && (s.width == 2 || s.width == 4)));
     return is_known && reach(&page, s.at, s.length * s.width) ? s : none;
 }
 
 static size_t string_bytes_max(struct string s) { return s.length * (s.is_ascii ? 1 : s.width == 4 ? 4 : s.width + 1); }
 
 HAK_STRAY static uint32_t character(struct string s, size_t i) {
-    return s.width == 1   ? byte_at(s.at + i)
+    return s.is_ascii     ? byte_at(s.at + i) & 0x7f /* whatever it is by now: there is room for one byte */
+           : s.width == 1 ? byte_at(s.at + i)
            : s.width == 2 ? *(const volatile uint16_t *)(s.at + 2 * i)
                           : number_at(s.at + 4 * i);
 }

@@ -21,6 +21,7 @@ struct fake {
 /* The innermost frame's function is called "leaf", at line 10; the others "größe" and "€uro", in "/a.py". A frame that
  * stands for a call from C lies between the last two. */
 void fake_make(struct fake *fake);
+void fake_claim_ascii(struct fake *fake); /* the name "größe" says that all its characters are ASCII's */
 void fake_share_frames(struct fake *fake, struct fake *with); /* `fake` has the other's frames from now on */
 void fake_use(struct fake *fake); /* by this thread; NULL: it is no thread of the interpreter */
 unsigned fake_capture(uintptr_t *words, unsigned max);

@@ -96,6 +96,16 @@ TEST(Python, DamagedMemory) {
     munmap(area, 3 * kBytes);
 }
 
+/* Else more is written than there is room for, over the next function's name or behind the table. */
+TEST(Python, AStringThatIsNotWhatItClaims) {
+    Used python;
+    fake_claim_ascii(&python);
+    uintptr_t words[kMost];
+    ASSERT_EQ(fake_capture(words, kMost), 3u);
+    EXPECT_EQ(described(words[1]), "grv_e /a.py 11 3");
+    EXPECT_EQ(described(words[2]), "€uro /a.py 13 3");
+}
+
 /* Several threads meet the same codes for the first time, until no more find room. */
 TEST(Python, ManyCodesInManyThreads) {
     constexpr unsigned kThreads = 4, kEach = 3;
