@@ -191,5 +191,12 @@ int os_open_file(const char *path);  /* only a regular file: opening never waits
 /* Returns how many bytes were read from `place` on, fewer at the end; 0 on failure. */
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
 void os_close(int fd);
-int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
+/* A private copy of a descriptor, which programs do not close by accident. Those that close whatever they did not open
+ * may give its number to a file of their own, to which nothing of ours may go. */
+struct os_kept {
+    int fd;                /* -1: there is none */
+    uint64_t device, file; /* where it led when it was made */
+};
+struct os_kept os_keep_output(int fd);
+bool os_is_kept(const struct os_kept *kept);                       /* the descriptor leads there still */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */

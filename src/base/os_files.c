@@ -90,7 +90,19 @@ int os_open_output(const char *path) {
 }
 
 /* Its number is above what programs reach that close everything they opened. */
-int os_keep_output(int fd) { return (int)os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
+struct os_kept os_keep_output(int fd) {
+    struct stat s;
+    struct os_kept kept = {(int)os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200), 0, 0};
+    if (kept.fd >= 0 && stat_at(kept.fd, "", AT_EMPTY_PATH, &s))
+        kept.device = s.st_dev, kept.file = s.st_ino;
+    return kept;
+}
+
+bool os_is_kept(const struct os_kept *kept) {
+    struct stat s;
+    return kept->fd >= 0 && stat_at(kept->fd, "", AT_EMPTY_PATH, &s) && s.st_dev == kept->device &&
+           s.st_ino == kept->file;
+}
 
 uint64_t os_written(int fd) {
     long place = os_call(SYS_lseek, fd, 0, SEEK_CUR);

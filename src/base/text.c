@@ -169,18 +169,18 @@ HAK_AT_START void text_open_end_file(struct end_file *file, const char *pattern)
     int fd = strstr(pattern, "%n") == NULL ? open_output(pattern, NAME_PROCESS, 1) : -1;
     if (fd < 0)
         return;
-    file->fd = os_keep_output(fd);
+    file->kept = os_keep_output(fd);
     file->process = os_process();
     os_close(fd);
 }
 
 int text_begin_output(const struct end_file *at_end, const char *pattern, enum output_name name, uint64_t number) {
-    bool kept = name == NAME_PROCESS && at_end->fd >= 0 && at_end->process == os_process();
-    return kept ? at_end->fd : open_output(pattern, name, number);
+    bool kept = name == NAME_PROCESS && at_end->process == os_process() && os_is_kept(&at_end->kept);
+    return kept ? at_end->kept.fd : open_output(pattern, name, number);
 }
 
 uint64_t text_end_output(const struct end_file *at_end, int fd) {
-    if (fd < 0 || fd == at_end->fd)
+    if (fd < 0 || fd == at_end->kept.fd)
         return 0;
     uint64_t bytes = os_written(fd);
     os_close(fd);

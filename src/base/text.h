@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "base/base.h"
+#include "base/os.h"
 
 struct text {
     char *buffer;  /* holds the text */
@@ -40,7 +40,7 @@ bool text_output_name(struct text *path, const char *pattern, enum output_name n
 /* A file for the program's end. It is open from the start: so it lies where the name led then, and a sandbox may forbid
  * opening it later. The child of a fork has no part in it. */
 struct end_file {
-    int fd;           /* -1: there is none */
+    struct os_kept kept;
     uint32_t process; /* whose file it is */
 };
 /* Not for names with %n. Stays closed if the file cannot be opened. */

@@ -38,7 +38,7 @@ static uint32_t dump_begin(void) {
     return rmw_add(&dumps.number, 1) + 1;
 }
 
-static struct end_file profile_at_end = {-1, 0}; /* of PROFILE_FILE */
+static struct end_file profile_at_end = {{-1, 0, 0}, 0}; /* of PROFILE_FILE */
 
 static bool dump_profile_named(const char *pattern, enum output_name name, uint32_t number, const char *moment) {
     int fd = text_begin_output(&profile_at_end, pattern, name, number);

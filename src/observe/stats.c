@@ -529,9 +529,9 @@ size_t stats_xml(struct heap_figures *f) {
 
 /* ---- at exit ---- */
 
-static int stats_fd = -1; /* kept from the start: programs close the standard error */
+static struct os_kept stats_fd = {-1, 0, 0}; /* from the start: programs close the standard error */
 
-static struct end_file stats_at_end = {-1, 0};
+static struct end_file stats_at_end = {{-1, 0, 0}, 0};
 
 HAK_AT_START void stats_init(void) {
     const char *pattern = option_text(OPT_STATS_FILE);
@@ -551,7 +551,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
     int file = *pattern != '\0' ? text_begin_output(&stats_at_end, pattern, name, number) : -1;
     if (*pattern != '\0' && file < 0)
         text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
-    int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
+    int fd = file >= 0 ? file : os_is_kept(&stats_fd) ? stats_fd.fd : 2;
     struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
         put_figures(&t, f);

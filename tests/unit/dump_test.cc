@@ -72,6 +72,14 @@ const std::map<std::string, void (*)()> kPrograms = {
          raise(SIGTERM);
      }},
     {"without_stdin", [] { _exit(fcntl(0, F_GETFD) < 0 ? 0 : 5); }},
+    {"closes",
+     [] {
+         hold(kMiB);
+         for (int fd = 3; fd < 1024; fd++)
+             close(fd);
+         for (int fd = 200; fd < 220; fd++) /* as its own files, which it opened later */
+             dup2(1, fd);
+     }},
     {"moved", [] { std::filesystem::current_path("/"); }},
     {"forks",
      [] {
@@ -188,6 +196,18 @@ TEST_F(Dumps, OnSigtermIfTheProgramLeavesItAlone) {
     Outcome handled = run("handled", {});
     EXPECT_TRUE(handled.exited(7)) << "the program's own handler runs";
     EXPECT_EQ(left(handled)["heap.PID"], "") << "written, though it ends by _exit";
+}
+
+/* Else what belongs into them ends up in a file of the program's. */
+TEST_F(Dumps, AProgramMayCloseTheFilesOfItsEnd) {
+    Outcome closed = run("closes", {"HAKMEM_STATS_FILE=" + place_ + "/stats"});
+    EXPECT_EQ(closed.out, "");
+    EXPECT_EQ(left(closed), (Files{{"heap.PID", "exit"}, {"stats.PID", ""}})) << closed.describe();
+    for (const char *name : {"/heap.", "/stats."})
+        EXPECT_GT(std::filesystem::file_size(place_ + name + std::to_string(closed.process)), 0U) << name;
+    closed = run_self({"--program", "closes"}, {"HAKMEM_STATS=1"});
+    EXPECT_EQ(closed.out, "");
+    EXPECT_NE(closed.err, "") << "the statistics";
 }
 
 /* Else a daemon's files lie in two places, and one of them where nobody looks. */
