@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAG = "SPDX-License-Identifier: MIT"
 FOLDERS = ["src", "include", "tests", "bench", "docs", "cmake", "packaging", "tools"]
-FOLDERS += ["cli/src", "cli/base/src", "cli/compare/src", "cli/fuzz/src", "cli/proto/src", "rust"]
+FOLDERS += ["cli/src", "cli/base/src", "cli/chance/src", "cli/compare/src", "cli/fuzz/src", "cli/proto/src", "rust"]
 FILES = ["hak", ".ci/run", "CMakeLists.txt"]
 # third_party is by others; corpus, build and the cache are made by programs.
 SKIPPED = ("third_party", "corpus", "build", "__pycache__")

@@ -17,7 +17,7 @@ use hakmem_base::shown;
 use hakmem_base::signals;
 use hakmem_base::table::Style;
 use hakmem_base::{files, scratch};
-use regex::Regex;
+use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

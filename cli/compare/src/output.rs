@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
-use regex::{Regex, RegexBuilder};
+use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -21,12 +21,7 @@ pub struct Patterns {
 }
 
 pub fn pattern(text: &str) -> Result<Regex> {
-    RegexBuilder::new(text).multi_line(true).build().map_err(|error| {
-        // The library draws an arrow below the text; the last line says what is wrong.
-        let message = error.to_string();
-        let last = message.lines().last().unwrap_or_default();
-        anyhow::anyhow!("{text:?}: {}", last.trim_start_matches("error: "))
-    })
+    RegexBuilder::new(text).multi_line(true).build().map_err(|error| anyhow::anyhow!("{text:?}: {error}"))
 }
 
 /// A pattern whose group 1 is a number.

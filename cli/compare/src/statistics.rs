@@ -17,38 +17,14 @@
 // SPDX-License-Identifier: MIT
 
 use crate::results::*;
+use hakmem_chance::{chances_of_sum, interval, mean_of_medians, median_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-const RESAMPLES: usize = 2000;
-const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 const CHANCE: f64 = 0.005;
 /// Least rounds that can give a verdict: by chance an equal allocator is first of three in all of them in 0.4 %.
 pub const ROUNDS_FOR_VERDICT: usize = 5;
 
 // ---- small things ----
-
-/// xorshift64*
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let draw = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-        ((draw * bound as u64) >> 32) as usize
-    }
-}
-
-/// The median of what is not empty; sorts.
-fn median_of(numbers: &mut [f64]) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    match numbers.len() % 2 {
-        1 => numbers[middle],
-        _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
-    }
-}
 
 fn spread(numbers: impl Iterator<Item = f64>) -> Option<Spread> {
     let mut numbers: Vec<f64> = numbers.collect();
@@ -61,12 +37,6 @@ fn spread(numbers: impl Iterator<Item = f64>) -> Option<Spread> {
 
 pub fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     spread(numbers).map(|spread| spread.median)
-}
-
-/// From a sorted list, the two numbers that leave 2.5 % outside at each end.
-fn percentiles(sorted: &[f64]) -> (f64, f64) {
-    let outside = sorted.len() / 40;
-    (sorted[outside], sorted[sorted.len() - 1 - outside])
 }
 
 // ---- what is compared ----
@@ -132,62 +102,10 @@ fn ratios_again(baseline: Baseline, measure: Measure) -> Vec<f64> {
 
 // ---- intervals ----
 
-/// Percentiles of medians of resampled ratios.
-fn bootstrap(ratios: &[f64]) -> (f64, f64) {
-    let mut random = Random(SEED);
-    let mut draw = vec![0.0; ratios.len()];
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            draw.iter_mut().for_each(|place| *place = ratios[random.below(ratios.len())]);
-            median_of(&mut draw)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    percentiles(&medians)
-}
-
-/// How many of the means of pairs may be left out at each end so that what is left holds the centre of a symmetric
-/// distribution in 95 %: counts the sets of ranks 1…n by their sum. Fewer than 6 ratios: none, whatever that gives.
-fn signed_rank_outside(count: usize) -> usize {
-    let most = count * (count + 1) / 2;
-    let mut sets = vec![0.0; most + 1];
-    sets[0] = 0.5f64.powi(count as i32);
-    for rank in 1..=count {
-        for sum in (rank..=most).rev() {
-            sets[sum] += sets[sum - rank];
-        }
-    }
-    let mut chance = 0.0;
-    let within = sets.iter().take_while(|&&set| {
-        chance += set;
-        chance <= 0.025
-    });
-    within.count().saturating_sub(1)
-}
-
-/// The exact interval of the signed ranks, on logarithms.
-fn signed_rank_interval(ratios: &[f64]) -> (f64, f64) {
-    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let mut means: Vec<f64> = (0..logs.len())
-        .flat_map(|i| (i..logs.len()).map(move |j| (i, j)))
-        .map(|(i, j)| (logs[i] + logs[j]) / 2.0)
-        .collect();
-    means.sort_by(f64::total_cmp);
-    let outside = signed_rank_outside(logs.len());
-    (means[outside].exp(), means[means.len() - 1 - outside].exp())
-}
-
-/// Above this many ratios the bootstrap needs no help, and the means of pairs are many.
-const EXACT_UP_TO: usize = 40;
-
 /// Median and interval, without a verdict.
 fn ratio(ratios: &[f64]) -> Option<Ratio> {
     let median = spread(ratios.iter().copied())?.median;
-    let (mut low, mut high) = bootstrap(ratios);
-    if ratios.len() <= EXACT_UP_TO {
-        let exact = signed_rank_interval(ratios);
-        (low, high) = (low.min(exact.0), high.max(exact.1));
-    }
+    let (low, high) = interval(ratios);
     // exp(ln(x)) may differ from x in the last digit.
     Some(Ratio { median, low: low.min(median), high: high.max(median), verdict: Verdict::Same })
 }
@@ -297,16 +215,6 @@ pub fn summary(runs: &[Run], ratios: Option<Ratios>) -> Option<Summary> {
 
 // ---- standings ----
 
-/// How far the mean of these logarithms is from 0 in 95 % of cases if their signs are random.
-fn mean_by_chance(logs: &[f64]) -> f64 {
-    let mut random = Random(SEED);
-    let mean =
-        |_| logs.iter().map(|log| if random.below(2) == 0 { *log } else { -log }).sum::<f64>() / logs.len() as f64;
-    let mut means: Vec<f64> = (0..RESAMPLES).map(mean).map(f64::abs).collect();
-    means.sort_by(f64::total_cmp);
-    means[RESAMPLES * 95 / 100]
-}
-
 /// The geometric mean of the workloads' median ratios. Each list is one workload's; `again` are those of the baseline
 /// to itself.
 fn geometric_mean(workloads: &[Vec<f64>], again: &[Vec<f64>]) -> Option<Ratio> {
@@ -314,24 +222,8 @@ fn geometric_mean(workloads: &[Vec<f64>], again: &[Vec<f64>]) -> Option<Ratio> {
     if rest.is_empty() {
         return ratio(first);
     }
-    let mean = |medians: &mut dyn Iterator<Item = f64>| medians.map(f64::ln).sum::<f64>() / workloads.len() as f64;
-    let mut random = Random(SEED);
-    let mut draw = Vec::new();
-    let resampled = |_| {
-        mean(&mut workloads.iter().map(|ratios| {
-            draw.clear();
-            draw.extend((0..ratios.len()).map(|_| ratios[random.below(ratios.len())]));
-            median_of(&mut draw)
-        }))
-    };
-    let mut means: Vec<f64> = (0..RESAMPLES).map(resampled).collect();
-    means.sort_by(f64::total_cmp);
-    let (low, high) = percentiles(&means);
-    let median = mean(&mut workloads.iter().map(|ratios| median_of(&mut ratios.clone())));
-    let noise: Vec<f64> = again.iter().map(|ratios| median_of(&mut ratios.clone()).ln()).collect();
-    let reach = if noise.is_empty() { 0.0 } else { mean_by_chance(&noise) };
-    let (low, high) = (low.min(median - reach).exp(), high.max(median + reach).exp());
-    Some(Ratio { median: median.exp(), low, high, verdict: Verdict::Same })
+    let (median, (low, high)) = mean_of_medians(workloads, again);
+    Some(Ratio { median, low, high, verdict: Verdict::Same })
 }
 
 /// The chance that equal allocators have a mean as low, and as high, as this one's runs.
@@ -350,16 +242,7 @@ fn chances_of_mean(workloads: &[(&[Run], Baseline)], measure: Measure) -> (f64, 
             }
         }
     }
-    let found: f64 = rounds.iter().map(|round| round[0]).sum();
-    let mut random = Random(SEED);
-    let (mut lower, mut higher) = (1, 1);
-    for _ in 0..RESAMPLES {
-        let sum: f64 = rounds.iter().map(|round| round[random.below(round.len())]).sum();
-        lower += usize::from(sum <= found);
-        higher += usize::from(sum >= found);
-    }
-    let share = |count: usize| count as f64 / (RESAMPLES + 1) as f64;
-    (share(lower), share(higher))
+    chances_of_sum(&rounds)
 }
 
 fn baseline_of<'a>(workload: &'a Workload, name: &str) -> Option<Baseline<'a>> {
@@ -448,6 +331,7 @@ pub fn standings(workloads: &[Workload], names: &[String], baseline: &str) -> (V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hakmem_chance::Random;
 
     fn run(round: usize, started_s: f64, wall_s: f64, peak: u64) -> Run {
         Run {
@@ -479,21 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn medians_and_spreads() {
-        assert_eq!(median_of(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median_of(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    fn spreads() {
         let found = spread([3.0, 1.0, 2.0].into_iter()).unwrap();
         assert_eq!((found.median, found.least, found.most), (2.0, 1.0, 3.0));
         assert!(spread([].into_iter()).is_none());
-    }
-
-    /// The published critical values of Wilcoxon's signed-rank test, two-sided 5 %.
-    #[test]
-    fn signed_ranks_as_in_the_tables() {
-        let tables = [(5, 0), (6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (15, 25), (20, 52), (25, 89)];
-        for (count, outside) in tables {
-            assert_eq!(signed_rank_outside(count), outside, "{count}");
-        }
     }
 
     #[test]
