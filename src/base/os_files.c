@@ -89,19 +89,21 @@ int os_open_output(const char *path) {
     return fd;
 }
 
+/* By fstat, which sandboxes that a program has entered since its start allow sooner than newfstatat. */
+static bool stat_open(int fd, struct stat *s) { return fd >= 0 && os_call(SYS_fstat, fd, (long)s, 0) == 0; }
+
 /* Its number is above what programs reach that close everything they opened. */
 struct os_kept os_keep_output(int fd) {
     struct stat s;
     struct os_kept kept = {(int)os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200), 0, 0};
-    if (kept.fd >= 0 && stat_at(kept.fd, "", AT_EMPTY_PATH, &s))
+    if (stat_open(kept.fd, &s))
         kept.device = s.st_dev, kept.file = s.st_ino;
     return kept;
 }
 
 bool os_is_kept(const struct os_kept *kept) {
     struct stat s;
-    return kept->fd >= 0 && stat_at(kept->fd, "", AT_EMPTY_PATH, &s) && s.st_dev == kept->device &&
-           s.st_ino == kept->file;
+    return stat_open(kept->fd, &s) && s.st_dev == kept->device && s.st_ino == kept->file;
 }
 
 uint64_t os_written(int fd) {

@@ -53,6 +53,8 @@ Filter filter_for(bool threads_end, bool threads_come) {
                                SYS_write, SYS_exit,   SYS_exit_group, SYS_rt_sigreturn, SYS_close};
     if (getenv("HAKMEM_ACE") != nullptr) /* it asks for the process's CPU time (docs/system.md) */
         calls.push_back(SYS_clock_gettime);
+    if (getenv("HAKMEM_STATS") != nullptr) /* whether the descriptor kept for them is the program's by now (there) */
+        calls.push_back(SYS_fstat);
     if (threads_end) /* glibc's calls at the end of a thread, and of who waits for it */
         calls.insert(calls.end(), {SYS_rt_sigprocmask, SYS_futex});
     if (threads_come)
