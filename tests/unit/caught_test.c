@@ -1,5 +1,5 @@
-/* A program sets a handler while the library begins to catch crashes, which it may do at any moment (GUARD_SAMPLE_BYTES).
- * If it fails, the handler is lost: the program ends where it would go on. */
+/* A program sets a handler while the library begins to catch crashes, which it may do at any moment
+ * (GUARD_SAMPLE_BYTES). If it fails, the handler is lost: the program ends where it would go on. */
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
 
