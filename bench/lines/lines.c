@@ -135,7 +135,7 @@ static const struct field heap_fields[] = {
     FIELD(sites),       FIELD(next),         FIELD(sample),          FIELD(checks_before_giving),
     FIELD(checks_left), FIELD(returns),      FIELD(deferred),        FIELD(lent),
     FIELD(ledger),      FIELD(ring),         FIELD(outbox),          FIELD(sampled),
-    FIELD(dense),       FIELD(arenas),       END_OF_FIELDS};
+    FIELD(callers),     FIELD(move),         FIELD(arena),           END_OF_FIELDS};
 #undef OF
 
 static const char *field_at(const struct field *fields, size_t offset) {
