@@ -28,13 +28,15 @@ static HAK_APART _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread
 _Atomic(struct heap *) heap_newest_made;                     /* push-only list of all heaps */
 /* Any thread. */
 static struct {
-    _Atomic uint32_t made; /* numbers given to heaps so far, from 0 */
+    _Atomic uint32_t made;    /* numbers given to heaps so far, from 0 */
+    _Atomic uint32_t refused; /* how many of them are in refused_numbers; a hint */
     /* numbers of heaps that no thread uses: hints for take_idle, by level */
     _Atomic uint64_t idle_1[HEAPS_MAX / 64 / 64], idle_2[1];
     _Atomic size_t rest_bytes; /* of all heaps that rest */
     _Atomic bool lacked;       /* a thread got none: what it freed, it freed without one */
 } heaps;
 static HAK_APART _Atomic uint64_t idle_0[HEAPS_MAX / 64];
+static HAK_APART _Atomic uint64_t refused_numbers[HEAPS_MAX / 64]; /* bits: the system had no memory for the heap */
 
 struct heap *heap_newest(void) {
     struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
@@ -118,13 +120,42 @@ static void share_classes(struct heap *h) {
     rmw_or(&h->caches_flags, HEAP_SHARING);
 }
 
-static struct heap *make_heap(void) {
-    uint32_t number = rmw_add(&heaps.made, 1), taken = number + 1;
-    if (number >= hak_region.heaps_max)
+/* Numbers are never lost, however many threads are refused at once: there may be few of them, and a program that is
+ * near its limit asks for a heap at each malloc. Each bit pairs with itself. */
+static void put_refused(uint32_t number) {
+    rmw_or(&refused_numbers[number / 64], (uint64_t)1 << number % 64);
+    rmw_add(&heaps.refused, 1);
+}
+
+static uint32_t take_refused(void) {
+    uint32_t rows = load_relaxed(&heaps.refused) != 0 ? (load_relaxed(&heaps.made) + 63) / 64 : 0;
+    for (uint32_t row = 0; row < rows; row++)
+        for (uint64_t word; (word = load_relaxed(&refused_numbers[row])) != 0;) {
+            uint64_t bit = word & -word;
+            if (!(rmw_and(&refused_numbers[row], ~bit) & bit))
+                continue;
+            rmw_add(&heaps.refused, -1u);
+            return row * 64 + lowest_bit(bit);
+        }
+    return HEAP_NONE;
+}
+
+static uint32_t take_number(void) {
+    uint32_t number = take_refused(), made = load_relaxed(&heaps.made);
+    while (number == HEAP_NONE && made < hak_region.heaps_max)
+        if (rmw_cas(&heaps.made, &made, made + 1))
+            number = made;
+    if (number == HEAP_NONE)
         LOG_TABLE_FULL("heaps", hak_region.heaps_max);
-    if (number >= hak_region.heaps_max || (number != 0 && region_commit_heap(number) == NULL)) {
-        rmw_cas(&heaps.made, &taken, number); /* or else a number is lost */
+    return number;
+}
+
+static struct heap *make_heap(void) {
+    uint32_t number = take_number();
+    if (number == HEAP_NONE || (number != 0 && region_commit_heap(number) == NULL)) {
         store_relaxed(&heaps.lacked, true);
+        if (number != HEAP_NONE)
+            put_refused(number);
         return NULL;
     }
     struct heap *h = heap_numbered(number);

@@ -2,7 +2,8 @@
  * blocks of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
  *
  * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see,
- * or was set before the program began: `stay`. `together`: set by a call, when threads that have no heaps begin. */
+ * or was set before the program began: `stay`. `together`: set by a call, when threads that have no heaps begin.
+ * `refused`: set before the program began, and so low for a while that threads get no heaps, however often they ask. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
@@ -182,10 +183,53 @@ static void begin_together(rlim_t bytes) {
     }
 }
 
+enum { REFUSED = 8, ASKS = 100000 }; /* more than a region of that size has heaps, many times over */
+
+static void *ask_in_vain(void *unused) {
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < ASKS; i++)
+        CHECK(malloc(100) == NULL);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    void *block = malloc(100);
+    CHECK(block != NULL);
+    free(block);
+    return unused;
+}
+
+/* Whoever is refused a heap may ask again at each malloc, at the same time as others: once there is memory, each thread
+ * gets one. */
+static void ask_together(rlim_t bytes) {
+    pthread_t threads[REFUSED];
+    pthread_attr_t attributes;
+    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, MIB / 4) == 0);
+    CHECK(pthread_barrier_init(&barrier, NULL, REFUSED + 1) == 0);
+    for (unsigned i = 0; i < REFUSED; i++)
+        CHECK(pthread_create(&threads[i], &attributes, ask_in_vain, NULL) == 0);
+    set("setrlimit", MIB);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    set("setrlimit", bytes);
+    pthread_barrier_wait(&barrier);
+    for (unsigned i = 0; i < REFUSED; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     const char *how = arguments[1];
     size_t bytes = strtoul(arguments[2], NULL, 10) * MIB;
+    if (strcmp(how, "refused") == 0) {
+        struct rlimit limit;
+        CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+        if (limit.rlim_cur != bytes) {
+            set("setrlimit", bytes);
+            execv(arguments[0], arguments);
+            CHECK(!"executed");
+        }
+        ask_together(bytes);
+        return 0;
+    }
     work(NULL);
     if (strcmp(how, "together") == 0) {
         begin_together(bytes);
