@@ -310,7 +310,9 @@ static void check_superslab(void) {
     store_relaxed(option_word(OPT_SUPERSLAB), true);
 }
 
-static _Atomic bool were_read; /* pairs with itself: a second reader would only store the same values again */
+/* Set before the values are. The first call comes from the start, or from an allocation before it: as making a thread
+ * allocates, there is one thread then. */
+static _Atomic bool were_read;
 
 /* The value, if the entry is NAME=VALUE. */
 static const char *value_of(const char *entry, const char *name) {

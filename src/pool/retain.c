@@ -31,7 +31,7 @@ static struct retain_state {
     _Atomic size_t peak_slots;   /* most resident slots so far: LAZY ones must not lift the heap above that */
     _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
     struct fast_swings {         /* LAZY memory was taken again so soon that it had better have stayed EMPTY */
-        _Atomic size_t slots;    /* that may stay EMPTY besides */
+        _Atomic size_t slots;    /* that may stay EMPTY besides; this has no maximum, bound_slots has one */
         _Atomic size_t soon;     /* LAZY ones taken again so soon in this round … */
         _Atomic size_t before;   /* … and in the one before */
         _Atomic size_t purged;   /* slots since this round began */
