@@ -1,7 +1,8 @@
 /* What differs between the usual mode and secure mode: each is a row of constants.
  *
  * options_init chooses the row by the option SECURE, which nobody else reads, and copies it to where mode() finds it
- * (options.h): one load, as for an option. A member says what differs, not in which mode. */
+ * (options.h): one load, as for an option, from a page that is read-only once the library has started. A member says
+ * what differs, not in which mode. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

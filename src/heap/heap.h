@@ -6,8 +6,8 @@
  *  3. At thread exit the heap is put back (thread.h), and may rest: it keeps the slabs that serve its classes for its
  *     next thread. From then on the thread points to heap_afterlife.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads stay in use, and no thread
- *     has them. Their slabs keep them as owners: what is freed there stays in the inboxes, until a well-filled one is
- *     taken by whoever allocates the class.
+ *     has them, nor what is in their lists, rings and outboxes. Their slabs keep them as owners: what is freed there
+ *     stays in the inboxes, until a well-filled one is taken by whoever allocates the class.
  *
  * All fields are the owning thread's, except those whose comment names others. Any thread may read the atomic ones, as
  * hints. */

@@ -15,7 +15,7 @@
  *     slab by one compare-and-swap and puts it back with a plain store. So anybody else may take the slab in between,
  *     as if it had no owner: if it is worth using, it is on offer to whoever allocates the class. At each look the
  *     purger lets go of all slabs that a sleeping thread has on loan, and of a quarter of those whose threads use them.
- *     A loan ends, too, when another thread frees into the slab.
+ *     What others free into the slab goes into its inbox; the borrower's next free there finds it and ends the loan.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's slot when a check finds the
  *     slab empty. */
 /* SPDX-License-Identifier: MIT */
@@ -53,7 +53,7 @@
  *   8 slab_adopt and slab_lend, by a free of a heap that frees in bulk
  *   9 the loan ends: slab_end_loan by a refill, to CURRENT; slab_check_loan by a free, to UNOWNED, or to FULL or USABLE
  *     if the thread is alone by then; slab_recall by the purger, to UNOWNED
- *  10 a wing closes it; no way leads back
+ *  10 mesh/ closes it (meshed_close), as it shares its pages with other slabs; no way leads back
  *
  *   Once all blocks are back, slab_give_back gives the slot to the pool, from every state of the heap's own; a free
  *   adopts an UNOWNED slab for that. The slabs of a heap that rests stay as they are, without a thread.
