@@ -4,10 +4,10 @@
  *     puts the whole chain of an entry into the slab's inbox. An entry is sent when it is long enough, when another
  *     slab needs its place, at the thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
  *  2. The owner empties the inbox when a refill finds the slab current or fresh, and when it lets go of the slab. A
- *     sender that finds the slab without owner adopts it and empties the inbox, if its heap need not let go of another slab for that; or it takes the slab on loan, if it frees in bulk
- *     (slab.h). Otherwise the blocks wait in the inbox until the slab is worth using, when it goes on offer, or until
- *     all its blocks are back. A thread that allocates too, or is alone, adopts at its first free there, without a
- *     detour through the outbox.
+ *     sender that finds the slab without owner adopts it and empties the inbox, if its heap need not let go of another
+ *     slab for that; or it takes the slab on loan, if it frees in bulk (slab.h). Otherwise the blocks wait in the inbox
+ *     until the slab is worth using, when it goes on offer, or until all its blocks are back. A thread that allocates
+ *     too, or is alone, adopts at its first free there, without a detour through the outbox.
  *  3. Well-filled inboxes are on offer to whoever allocates the class, so a sleeping owner hoards nothing. */
 /* SPDX-License-Identifier: MIT */
 #pragma once

@@ -2,8 +2,8 @@
  *
  *  1. The wings are observe/, learn/, arena/, secure/, mesh/ and move/. No file of the core includes a header of
  *     theirs. Each wing fills in its row of the functions below, in its own folder, and includes what it needs of the
- *     core; the row of secure/ is base/mode.h's. Besides the rows, the core knows three things of the wings: the rows of
- *     their kinds (kinds.h), what their slabs have in the records (region.h), and what a heap has for them (heap.h).
+ *     core; the row of secure/ is base/mode.h's. Besides the rows, the core knows three things of the wings: the rows
+ *     of their kinds (kinds.h), what their slabs have in the records (region.h), and what a heap has for them (heap.h).
  *     src/entry puts core and wings together.
  *  2. A wing that is off is not called: each caller first asks something that it has at hand, which the comments name.
  *     No hit path calls a hook. Whatever a hit path would have to notice, such as a wish for samples, makes the call
