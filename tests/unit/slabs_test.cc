@@ -3,10 +3,10 @@
 /* SPDX-License-Identifier: MIT */
 #include <future>
 #include <iterator>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "sleeping_thread.h"
 #include "slabs_kit.h"
 
 namespace {
@@ -150,23 +150,13 @@ void who_freed_a_live_block_is_not_said() {
 /* A heap's last thread may have gathered the block. Then nobody knows which of the two freed it. */
 void who_freed_a_gathered_block_is_said_if_known() {
     std::vector<char *> blocks;
-    std::mutex end;
-    std::promise<void> begun;
-    end.lock();
     hak_free(hak_malloc(1));
-    std::thread owner([&] {
-        blocks = blocks_of(20, 1000);
-        begun.set_value();
-        std::lock_guard<std::mutex> wait(end);
-    });
-    begun.get_future().wait();
+    SleepingThread owner([&] { blocks = blocks_of(20, 1000); });
     for (size_t i = 0; i < 3; i++) /* the first one is sent at once */
         hak_free(blocks[i]);
     MUST(inside_freer_is_known(blocks[2]), "this thread has freed the block");
     inside_inherit();
     MUST(!inside_freer_is_known(blocks[2]), "this thread is said to have freed it");
-    end.unlock();
-    owner.join();
 }
 
 /* A slab that nobody owns is on offer from the very block on that makes it worth using, though nobody adopts it then:
@@ -439,16 +429,8 @@ void what_stays_free_while_the_program_rests_goes() {
     constexpr long kSlabs = 40, kPerSlab = 64;
     if (getpagesize() != 4096) /* seven blocks have no larger page */
         return;
-    std::mutex end;
-    std::promise<void> begun;
     std::vector<char *> blocks;
-    end.lock();
-    std::thread other([&] {
-        hak_free(hak_malloc(1));
-        begun.set_value();
-        std::lock_guard<std::mutex> wait(end);
-    });
-    begun.get_future().wait();
+    SleepingThread other([] { hak_free(hak_malloc(1)); });
     std::thread([&] { blocks = blocks_of(kSlabs * kPerSlab, 1000); }).join();
     auto large = blocks_of(40, 200'000);
     MUST(inside_has_purger(), "there is no purger");
@@ -460,27 +442,15 @@ void what_stays_free_while_the_program_rests_goes() {
     inside_await_park();
     long went = counter("trimmed_pages") - before;
     MUST(went >= kSlabs - 2, "%ld pages went", went);
-    end.unlock();
-    other.join();
 }
 
 /* A program with two threads gets no purger while it uses little memory. */
 void a_small_program_gets_no_purger() {
-    std::mutex end;
-    std::promise<void> begun;
-    end.lock();
-    std::thread other([&] {
-        hak_free(hak_malloc(1));
-        begun.set_value();
-        std::lock_guard<std::mutex> wait(end);
-    });
-    begun.get_future().wait();
+    SleepingThread other([] { hak_free(hak_malloc(1)); });
     blocks_of(20, 100'000);
     MUST(!inside_has_purger(), "there is one");
     blocks_of(40, 200'000);
     MUST(inside_has_purger(), "there is none, though 8 MB are in use");
-    end.unlock();
-    other.join();
 }
 
 } // namespace

@@ -9,14 +9,12 @@
 
 #include <atomic>
 #include <ctime>
-#include <future>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "../heap_stats.h"
 #include "../support.h"
 #include "inside.h"
+#include "sleeping_thread.h"
 
 static long now_s = 1000;
 static bool is_main_ahead; /* time passes for other threads, whose clock is far behind */
@@ -136,17 +134,9 @@ TEST(Swings, EndOnceNothingHappened) {
  * that this memory has no age yet. */
 TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
     expect_in_child([] {
-        std::mutex end;
-        std::promise<void> begun;
         is_main = is_main_ahead = true;
         hak_option_set("PURGE", "lazy");
-        end.lock();
-        std::thread other([&] {
-            hak_free(hak_malloc(1));
-            begun.set_value();
-            std::lock_guard<std::mutex> wait(end);
-        });
-        begun.get_future().wait();
+        SleepingThread other([] { hak_free(hak_malloc(1)); });
         std::vector<void *> blocks(400);
         for (void *&block : blocks)
             block = hak_malloc(200'000);
@@ -158,8 +148,6 @@ TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
         for (int i = 0; i < 2; i++) /* by the second tick it has answered */
             inside_await_tick();
         EXPECT_EQ(inside_pool_count().lazy_slots, 0u);
-        end.unlock();
-        other.join();
     });
 }
 
