@@ -69,15 +69,16 @@ void alloc_leave(struct heap *h, struct heap *of) {
 
 HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, bool *zero, bool dense) {
     const struct kind *usual = kind_for(bytes, alignment);
-    bool packs = unlikely(region_is_scarce()) && !usual->is_secure && packed_serves(h, bytes, alignment);
+    bool sampled = sample_wanted(h); /* asked once: what is packed is in no profile that begins meanwhile */
+    bool packs = unlikely(region_is_scarce()) && !usual->is_secure && !sampled && packed_serves(h, bytes, alignment);
     void *p = NULL;
     for (unsigned tries = 0; tries < 2u + packs && p == NULL; tries++) {
         const struct kind *kind = packs && tries < 2 ? &kind_packed : usual;
         take_call *take = dense ? hooks_move.dense(kind) : kind->malloc;
         if (unlikely(tries != 0))
             chores_empty_caches(h);
-        p = unlikely(sample_wanted(h)) ? hooks_observe.malloc_sampled(h, kind, take, bytes, alignment, zero)
-                                       : take(h, bytes, alignment, zero);
+        p = unlikely(sampled) ? hooks_observe.malloc_sampled(h, kind, take, bytes, alignment, zero)
+                              : take(h, bytes, alignment, zero);
     }
     if (unlikely(p == NULL))
         alloc_no_memory(h);

@@ -18,7 +18,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "blocks/kinds.h"
-#include "heap/sample.h"
 #include "pool/pool.h"
 #include "space/purge.h"
 
@@ -54,8 +53,7 @@ static uint64_t bits_from(size_t at, size_t end) {
 static size_t next_word(size_t at) { return round_down(at, PACK_PIECES) + PACK_PIECES; }
 
 bool packed_serves(const struct heap *h, size_t bytes, size_t alignment) {
-    if (h->client.arena != 0 || sample_wanted(h) || bytes <= TINY_BYTES_MAX || bytes > PACKED_BYTES_MAX ||
-        alignment > SLOT_BYTES)
+    if (h->client.arena != 0 || bytes <= TINY_BYTES_MAX || bytes > PACKED_BYTES_MAX || alignment > SLOT_BYTES)
         return false;
     if (bytes > MID_BYTES_MAX || alignment > 1)
         return bytes > MID_BYTES_MAX;

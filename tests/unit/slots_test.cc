@@ -268,6 +268,30 @@ void memory_is_scarce_from_a_part_of_the_limit() {
     MUST(bytes < kGiB / 4, "%zu bytes of %zu", bytes, kGiB);
 }
 
+/* A profile begins while a block is packed: memory is refused at first, and malloc tries again. What is packed is in no
+ * profile; else malloc calls a function that packed blocks do not have. */
+int refusals_left;
+void begin_a_profile() {
+    hak_profile_start(1);
+    refused_from = refusals_left-- > 0 ? kSlot : SIZE_MAX;
+    meanwhile = refused_from == kSlot ? begin_a_profile : nullptr;
+}
+void a_profile_may_begin_while_a_block_is_packed() {
+    while (!inside_region_is_scarce())
+        blocks_of(1, 200 * kKiB);
+    meanwhile_to = kSuperSlab;
+    int packed = 0;
+    for (int refusals = 1; refusals < 10; refusals++) {
+        hak_profile_stop();
+        refusals_left = refusals;
+        meanwhile = begin_a_profile;
+        for (int i = 0; i < 2000 && meanwhile != nullptr; i++)
+            packed += hak_malloc(5000) != nullptr;
+        MUST(meanwhile == nullptr, "%d refusals: memory was not asked for as often", refusals);
+    }
+    MUST(packed > 100, "%d blocks", packed);
+}
+
 void an_arena_finds_room_in_the_first_superslab() {
     hak_arena *arena = hak_arena_new(nullptr);
     for (int i = 0; i < 8; i++) {
@@ -366,6 +390,7 @@ const std::vector<Case> kCases = {
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"old_kernel", an_old_kernel_maps_elsewhere, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},
+    {"profile_begins", a_profile_may_begin_while_a_block_is_packed, {}, kGiB},
     {"not_scarce", memory_is_not_scarce_because_too_much_was_asked_for, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"totals", totals_agree_with_the_records, {"HAKMEM_RETAIN_BYTES=0"}, 0},
     {"arenas_end", ended_arenas_leave_little, {}, 0},
