@@ -234,6 +234,10 @@ unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned
         taken[at] = some != 0 ? some & rmw_and(span_free(span, at), ~some) : 0; /* pairs with set_free */
         had += count_bits(taken[at]);
     }
+    /* Others came back to words that were passed, and whoever reserved these took some ahead. In a child the other
+     * threads' blocks may be missing. */
+    if (had < n && !presence_lost_threads())
+        let_go_of(h, span_slab(span, c), c, n - had);
     return had;
 }
 

@@ -618,6 +618,45 @@ void a_trim_reaches_other_threads() {
     }).join();
     check(after < before / 2, "a trim leaves other threads' quarantines");
 }
+/* A trim takes all free blocks of a slab, word by word, while others come back to words that it has passed and are taken
+ * from words ahead. No block may stay held by nobody: it would be lost, and its slab never end. */
+void trims_beside_threads_lose_no_blocks() {
+    constexpr int kThreads = 10, kTrimmers = 3;
+    std::atomic<bool> ends{false};
+    auto all_at_once = [&](int count, auto work) {
+        std::vector<std::thread> threads;
+        for (int i = 0; i < count; i++)
+            threads.emplace_back([=] { work(static_cast<unsigned>(i)); });
+        return threads;
+    };
+    hak_trim();
+    double before = heap_bytes("thread_caches");
+    auto trimmers = all_at_once(kTrimmers, [&ends](unsigned) {
+        while (!ends)
+            hak_trim();
+    });
+    auto workers = all_at_once(kThreads, [](unsigned seed) {
+        Random random(seed);
+        std::vector<char *> blocks(3000);
+        for (int i = 0; i < 800000 / kShorter; i++) {
+            char *&block = blocks[random.below(blocks.size())];
+            if (block != nullptr)
+                S.free(std::exchange(block, nullptr));
+            else
+                block = static_cast<char *>(S.alloc(8));
+        }
+        for (char *block : blocks)
+            S.free(block);
+    });
+    for (std::thread &thread : workers)
+        thread.join();
+    ends = true;
+    for (std::thread &thread : trimmers)
+        thread.join();
+    hak_trim();
+    hak_trim();
+    check(heap_bytes("thread_caches") <= before, "blocks are held by nobody");
+}
 /* A free that sees a trim requested by another thread empties what it was about to spill. No block may then belong to
  * two threads. */
 void a_trim_between_frees() {
@@ -742,6 +781,7 @@ const Fine kFine[] = {
     {"blocks_shrink_step_by_step", blocks_shrink_step_by_step},
     {"sized_frees_that_fit", sized_frees_that_fit},
     {"a_trim_between_frees", a_trim_between_frees},
+    {"trims_beside_threads_lose_no_blocks", trims_beside_threads_lose_no_blocks},
     {"print_places", print_places},
     {"many_large_blocks", many_large_blocks},
     {"the_table_is_metadata", the_table_is_metadata},
