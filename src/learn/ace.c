@@ -112,20 +112,22 @@ static void imagine(const struct ace *a, struct ace_policy *p, const struct ace_
     }
 }
 
-void ace_look(struct ace *a, const struct ace_sight *sight) {
-    bool second = sight->now_ns - a->second_ns >= SECOND_NS;
-    double ns = (double)min_u64(less(sight->now_ns, a->now_ns), DT_MAX_NS);
-    a->inside.kept += (double)sight->inside / SLOT_BYTES * ns;
+void ace_look(struct ace *a, const struct ace_sight *seen) {
+    struct ace_sight sight = *seen;
+    sight.now_ns = max_u64(seen->now_ns, a->now_ns); /* another thread may have read the clock later and looked first */
+    bool second = sight.now_ns - a->second_ns >= SECOND_NS;
+    double ns = (double)min_u64(sight.now_ns - a->now_ns, DT_MAX_NS);
+    a->inside.kept += (double)sight.inside / SLOT_BYTES * ns;
     a->inside.active += (double)a->active * ns;
     for (unsigned i = 0; i < a->policies; i++)
-        imagine(a, &a->policy[i], sight, second);
-    a->swings |= sight->inside != 0 || a->policy[0].purges + a->policy[0].lazies != 0;
+        imagine(a, &a->policy[i], &sight, second);
+    a->swings |= sight.inside != 0 || a->policy[0].purges + a->policy[0].lazies != 0;
     if (second) {
-        a->second_ns = sight->now_ns;
+        a->second_ns = sight.now_ns;
         a->peak -= a->peak / FORGET_SHARE;
     }
-    a->now_ns = sight->now_ns;
-    a->active = sight->active;
+    a->now_ns = sight.now_ns;
+    a->active = sight.active;
     a->peak = max_u64(a->peak, a->active);
 }
 

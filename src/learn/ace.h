@@ -104,7 +104,7 @@ struct ace {
 /* `policies` presets, the defaults first, of which `in_use` is in use. */
 void ace_start(struct ace *a, unsigned policies, const struct ace_rule *rules, unsigned in_use,
                const struct ace_sight *sight);
-void ace_look(struct ace *a, const struct ace_sight *sight);
+void ace_look(struct ace *a, const struct ace_sight *seen);
 /* Has the program swung, and is a round over? */
 bool ace_is_due(const struct ace *a);
 /* A round is over: `in_use` is the preset for the next one. */

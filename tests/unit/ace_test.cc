@@ -269,6 +269,22 @@ TEST(Ace, WhatSlabsWantBackMakesPurgesLazy) {
     EXPECT_LT(cost(2 * kHigh), cost(0) - kHigh * kFault / 2);
 }
 
+/* A thread reads the clock, and another one that reads it later looks first. The round must not end once more. */
+TEST(Ace, ALookMayComeLate) {
+    Heap heap;
+    swing(heap, 2 * kSecond, 4'000, 100, 12 * kSecond);
+    inside_ace_start(kPresets, kRules, 0, kFault, 0);
+    for (const At &at : heap) {
+        unsigned before = inside_ace_rounds();
+        inside_ace_look(at.ns, at.slots, UINT64_MAX);
+        unsigned rounds = inside_ace_rounds();
+        EXPECT_LE(rounds, before + 1);
+        inside_ace_look(at.ns - 1, at.slots, UINT64_MAX);
+        ASSERT_EQ(inside_ace_rounds(), rounds) << "at " << at.ns;
+    }
+    EXPECT_GT(inside_ace_rounds(), 1u);
+}
+
 // ---- in this process ----
 
 std::string option_value(const char *name) {
