@@ -493,9 +493,15 @@ void secure_check_at_exit(void) {
 
 /* ---- counting ---- */
 
+/* A snapshot may have the kind of one life of the slot, and what it has of the span from another. */
+static bool is_in_table(const struct secure_span *span) {
+    struct region_range table = span_table();
+    return (uintptr_t)span - (uintptr_t)table.begin < table.bytes;
+}
+
 static void secure_count(const struct slab *s, struct span_use *use) {
     const struct secure_span *span = s->mid.secure;
-    uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: we saw the slab's new kind first */
+    uint32_t held = is_in_table(span) ? load_relaxed(&span->held) : 0;
     size_t blocks = 0, all = held != 0 ? min_size(s->mid.blocks, span_states_max(span)) : 0;
     use->slots = s->slots;
     for (unsigned i = 0; i < all; i++) {

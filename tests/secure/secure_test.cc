@@ -657,6 +657,11 @@ void trims_beside_threads_lose_no_blocks() {
     hak_trim();
     check(heap_bytes("thread_caches") <= before, "blocks are held by nobody");
 }
+/* Statistics copy a slab's record word by word, and its slot may become a large block's meanwhile. */
+void a_record_may_be_of_two_lives() {
+    S.free(hidden(S.alloc(8)));
+    check(inside_count_of_two_lives() == 0, "something is counted");
+}
 /* A free that sees a trim requested by another thread empties what it was about to spill. No block may then belong to
  * two threads. */
 void a_trim_between_frees() {
@@ -781,6 +786,7 @@ const Fine kFine[] = {
     {"blocks_shrink_step_by_step", blocks_shrink_step_by_step},
     {"sized_frees_that_fit", sized_frees_that_fit},
     {"a_trim_between_frees", a_trim_between_frees},
+    {"a_record_may_be_of_two_lives", a_record_may_be_of_two_lives},
     {"trims_beside_threads_lose_no_blocks", trims_beside_threads_lose_no_blocks},
     {"print_places", print_places},
     {"many_large_blocks", many_large_blocks},

@@ -275,6 +275,16 @@ unsigned inside_tiny_index(const void *block) {
     return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
 }
 void inside_inherit(void) { hak_heap->inherits = true; }
+size_t inside_count_of_two_lives(void) {
+    struct slab two;
+    struct span_use use;
+    memset(&two, 0, sizeof two);
+    memset(&use, 0, sizeof use);
+    two.slots = 1;
+    two.single.lead_bytes = os_page_bytes();
+    kinds[KIND_SECURE_SMALL]->count(&two, &use);
+    return use.out_bytes + use.cached_bytes;
+}
 int inside_freer_is_known(const void *block) {
     return search_freer(hak_heap, slab_of(block), (uintptr_t)block) != FREER_UNKNOWN;
 }

@@ -153,6 +153,9 @@ struct inside_tiny_record {
 /* `block` lies in the slab; the lists and the outbox are those of `heap`. No thread may change either meanwhile. */
 struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
 unsigned inside_tiny_index(const void *block);
+/* The bytes that statistics count in a slab of secure mode, if the snapshot of its record is half of a later life, that
+ * of a large block. */
+size_t inside_count_of_two_lives(void);
 void inside_inherit(void);                    /* from now on the thread's heap had another thread before */
 int inside_freer_is_known(const void *block); /* of a tiny block: whether this thread or another has freed it */
 /* kinds.h, of tiny blocks: the blocks of its slab that may be moved, were the slab of that class; whether this one may;
