@@ -618,8 +618,8 @@ void a_trim_reaches_other_threads() {
     }).join();
     check(after < before / 2, "a trim leaves other threads' quarantines");
 }
-/* A trim takes all free blocks of a slab, word by word, while others come back to words that it has passed and are taken
- * from words ahead. No block may stay held by nobody: it would be lost, and its slab never end. */
+/* A trim takes all free blocks of a slab, word by word, while others come back to words that it has passed and are
+ * taken from words ahead. No block may stay held by nobody: it would be lost, and its slab never end. */
 void trims_beside_threads_lose_no_blocks() {
     constexpr int kThreads = 10, kTrimmers = 3;
     std::atomic<bool> ends{false};
