@@ -2,8 +2,8 @@
 # Other machines and other libcs: machines.sh BUILD_DIRECTORY [STEP…]. If it fails, HAKMEM works only here.
 #   sources       no source but base.h and os_* depends on the machine, the system or the compiler; machines of 32 bits
 #                 and big-endian ones are refused in one line
-#   aarch64-smoke gcc; what covers most in little time, under qemu with pages of 4 KiB and of 64 KiB; left out where
-#                 the system cannot run it
+#   aarch64-smoke gcc; the tests that cover most in a minute, under qemu with pages of 4 KiB and of 64 KiB; left out
+#                 where the system cannot run them
 #   aarch64       gcc; the suitable tests run under qemu with pages of 4 KiB
 #   aarch64-16k   the tests that depend on the page size, with pages of 16 KiB; aarch64-64k: with pages of 64 KiB
 #   aarch64-clang with assertions, pages of 64 KiB

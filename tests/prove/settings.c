@@ -119,7 +119,7 @@ void prove_choice_word(void) {
 }
 
 /* Every name of an option is short enough for name_distance's row; and for every name of up to 5 letters, its
- * distance from another is 0 if they are the same but for the case, and else at most the letters of both. */
+ * distance from another is 0 if they differ in case alone, and else at most the letters of both. */
 void prove_name_distance(void) {
     /* --unwind 7 --unwindset strlen.0:33,prove_name_distance.0:99 */
     for (unsigned o = 0; o < OPTION_COUNT; o++)
