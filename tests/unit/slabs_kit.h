@@ -43,8 +43,8 @@ inline bool is_lost(void *address, size_t bytes) {
 }
 inline enum Moves { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 inline size_t refused_from = SIZE_MAX;              /* bytes that are mapped in a piece */
-inline void (*meanwhile)();                         /* what another thread does while a slot is mapped, once … */
-inline size_t meanwhile_to = 64 * kKiB;             /* … or up to so many bytes */
+inline void (*meanwhile)();                         /* what another thread does while memory is mapped, once */
+inline size_t meanwhile_to = 64 * kKiB;             /* the most bytes of such a mapping; a slot is the least */
 inline bool is_old_kernel;                          /* takes an address that must not be replaced as a wish */
 /* These stand in for libc's. */
 extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t place) noexcept {
