@@ -274,6 +274,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic size_t superslabs;  /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
     _Atomic size_t moved_kept;  /* SuperSlabs that are MOVED_KEPT, likewise */
+    _Atomic size_t apart;       /* SuperSlabs a part of which has a mapping of its own, likewise */
     _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
@@ -315,6 +316,9 @@ void region_has_further_table(char *begin, size_t bytes_each);
 
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
 size_t region_take_superslabs(size_t n);
+
+/* Notes whether a part of the SuperSlab has a mapping of its own. Returns whether that is news. */
+bool region_note_apart(size_t superslab, bool apart);
 
 /* Memory is scarce: a part of what a limit allows is handed out, or the system has refused some. */
 HAK_INLINE bool region_is_scarce(void) {

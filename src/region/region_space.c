@@ -69,6 +69,14 @@ static void put_chain(_Atomic uint32_t *list, _Atomic uint32_t *(*next_of)(uint3
 }
 static uint32_t take_chain(_Atomic uint32_t *list) { return load_relaxed(list) != 0 ? rmw_swap(list, 0) : 0; }
 
+bool region_note_apart(size_t superslab, bool apart) {
+    struct superslab *ss = superslab_at(superslab);
+    if (load_relaxed(&ss->apart) == apart || rmw_swap(&ss->apart, apart) == apart)
+        return false;
+    rmw_add(&hak_region_use.apart, apart ? 1 : (size_t)-1);
+    return true;
+}
+
 void region_put_unmapped(size_t first, size_t n) {
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
@@ -91,7 +99,7 @@ size_t region_map_unmapped(void) {
         return BITSET_NONE;
     region_undump_again(at, SUPERSLAB_BYTES);
     store_relaxed(&ss->huge, HUGE_NONE);
-    store_relaxed(&ss->apart, false);
+    region_note_apart(head - 1, false);
     return head - 1;
 }
 

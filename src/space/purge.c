@@ -53,18 +53,15 @@ void purge_split_huge_page(size_t superslab) {
 }
 
 /* False: a part of the SuperSlab has a mapping of its own already, or needs none. */
-static bool begin_apart(struct superslab *ss) {
-    if (load_relaxed(&ss->huge) == HUGE_NONE || load_relaxed(&ss->apart) || rmw_swap(&ss->apart, true))
-        return false;
-    rmw_add(&hak_purge.mapped_apart, 1);
-    return true;
+static bool begin_apart(size_t superslab) {
+    return load_relaxed(&superslab_at(superslab)->huge) != HUGE_NONE && region_note_apart(superslab, true);
 }
 
-void purge_is_apart(size_t superslab) { begin_apart(superslab_at(superslab)); }
+void purge_is_apart(size_t superslab) { begin_apart(superslab); }
 
 bool purge_keep_apart(void *at, size_t bytes) {
-    return load_relaxed(&hak_purge.mapped_apart) >= MAPPED_APART_MAX ||
-           !begin_apart(superslab_at(region_offset(at) / SUPERSLAB_BYTES)) || region_renew(at, bytes, false);
+    return load_relaxed(&hak_region_use.apart) >= MAPPED_APART_MAX ||
+           !begin_apart(region_offset(at) / SUPERSLAB_BYTES) || region_renew(at, bytes, false);
 }
 
 /* The first of the free slots, which are ours, are kept apart. Returns those that have lost their memory: they stay
@@ -92,10 +89,8 @@ static bool held_small_blocks(size_t superslab) {
 }
 
 bool purge_renew(size_t superslab, bool huge) {
-    struct superslab *ss = superslab_at(superslab);
-    rmw_add(&hak_purge.mapped_apart, load_relaxed(&ss->apart) ? -1 : 0);
-    store_relaxed(&ss->apart, false);
-    store_relaxed(&ss->huge, huge ? HUGE_WHOLE : HUGE_NONE);
+    region_note_apart(superslab, false);
+    store_relaxed(&superslab_at(superslab)->huge, huge ? HUGE_WHOLE : HUGE_NONE);
     return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, huge);
 }
 

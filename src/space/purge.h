@@ -28,9 +28,8 @@ struct purge {
     } rounds[PURGED_KINDS];
     _Atomic uint32_t regrown_slots;               /* so much of what was given back inside slabs is used again */
     _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
-    _Atomic uint32_t lost_slots;  /* whose memory the system has taken while it refused to map it anew */
-    _Atomic int32_t mapped_apart; /* roughly how many SuperSlabs have a part with a mapping of its own */
-    _Atomic bool comes_back;      /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
+    _Atomic uint32_t lost_slots; /* whose memory the system has taken while it refused to map it anew */
+    _Atomic bool comes_back;     /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
 };
 extern HAK_HIDDEN struct purge hak_purge;
 

@@ -135,7 +135,7 @@ static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     for (size_t i = superslab; i < superslab + n; i++) {
         store_relaxed(&superslab_at(i)->huge, HUGE_NONE);
-        store_relaxed(&superslab_at(i)->apart, false);
+        region_note_apart(i, false);
     }
     forget_kept(superslab, n);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p;
@@ -266,7 +266,7 @@ static void take_mapping(size_t from, size_t to, size_t n) {
     for (size_t i = 0; i < n; i++) {
         bool advised = load_relaxed(&superslab_at(from + i)->huge) != HUGE_NONE;
         store_relaxed(&superslab_at(to + i)->huge, advised ? HUGE_WHOLE : HUGE_NONE);
-        store_relaxed(&superslab_at(to + i)->apart, load_relaxed(&superslab_at(from + i)->apart));
+        region_note_apart(to + i, load_relaxed(&superslab_at(from + i)->apart));
         store_relaxed(&superslab_at(to + i)->node, load_relaxed(&superslab_at(from + i)->node));
     }
     store_relaxed(&superslab_at(to)->moved, MOVED_RUN);
