@@ -228,6 +228,8 @@ AUDITED = (
     ("a program that had closed and reused descriptors got statistics into its own file", "`dump_test`"),
     ("numbers of heaps were lost, until threads got no memory though there was some", "`limited_refused_test`"),
     ("a handler that a thread set while signals got theirs was replaced by the older one", "`caught_test`"),
+    ("secure mode: a refusal to replace a mapping left a hole, which the next block got", "`fault_test`, whole"),
+    ("a time box shorter than a reading of the clock made no way (`./hak steady`)", "`defrag_test`"),
     ("a Python string that only claimed to be ASCII was written over another name", "`python_test`"),
     ("malloc called address 0 when a profile began while memory was scarce", "`slots_test`, profile_begins"),
     ("secure mode: a trim beside other threads lost blocks, and their slabs never ended", "`secure_test`"),
@@ -267,9 +269,9 @@ READ = (
     ("arena/arena arena/arena_heap arena/arena_alloc arena/arena_api arena/lane arena/site_api", "", ""),
     ("secure/secure secure/secure_slab", "`secure_test`", ""),
     ("secure/secure_alloc secure/secure_span secure/secure_damage secure/secure_trace", "", ""),
-    ("secure/secure_large", "open: with POPULATE=1 a mapping that the system refuses half-way leaves a hole", ""),
+    ("secure/secure_large", "`fault_test`, whole", ""),
     ("learn/ace learn/tuner", "`ace_test`", ""),
-    ("learn/presets", "open: a child forked between the two words of a change keeps the option's value", ""),
+    ("learn/presets", "a child forked within a change: at `giving`", ""),
     ("mesh/mesh mesh/meshed mesh/os_merge", "", "files of pinned memory: [compaction.md](compaction.md)"),
 )
 

@@ -84,11 +84,16 @@ static size_t secure_large_take(struct heap *h, size_t *slots, size_t alignment,
     return first != BITSET_NONE ? first * SUPERSLAB_SLOTS : BITSET_NONE;
 }
 
-static void secure_large_give(struct heap *h, size_t slot, size_t slots, bool resident) {
-    if (is_run(slots))
-        pool_give_run(&h->client, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
-    else
+/* Gives the span back. A refusal to replace the mapping of a block in huge pages may have left a hole (renew): then the
+ * run waits to be mapped again. */
+static void secure_large_give(struct heap *h, const struct slab *s, bool resident) {
+    size_t slots = s->single.span_slots, slot = slot_of(s) - s->single.lead_bytes / SLOT_BYTES;
+    if (!is_run(slots))
         pool_give(&h->client, slot, (unsigned)slots, 0, resident);
+    else if (resident && s->single.is_huge && !os_forbid(span_begin(s), slots * SLOT_BYTES))
+        pool_give_unmapped_run(&h->client, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS);
+    else
+        pool_give_run(&h->client, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
 }
 
 /* Only the holder's records are written. Runs are never marked shut: they can be as large as the address space. */
@@ -136,8 +141,12 @@ static bool are_touched(size_t bytes) {
            option(OPT_POPULATE);
 }
 
+/* If the system refuses, it may have unmapped any part of the range: that becomes inaccessible, page by page because
+ * what is still mapped stays as it is. */
 static bool renew(enum os_map_kind kind, char *begin, size_t bytes) {
     bool done = os_map(kind, begin, bytes) == begin;
+    for (size_t at = 0; !done && at < bytes; at += os_page_bytes())
+        os_map(OS_RESERVE, begin + at, os_page_bytes());
     region_undump_again(begin, bytes);
     return done;
 }
@@ -181,7 +190,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->single.is_huge = huge && !superslab_has_huge_page(slot);
     s->single.maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
-        secure_large_give(h, slot, slots, true);
+        secure_large_give(h, s, true);
         return NULL;
     }
     put_canary(s);
@@ -259,7 +268,7 @@ static void shut_block(struct slab *s) {
     char *begin = open_part(s, &bytes);
     s->single.kept_pages = 0;
     bool renewed = s->single.is_huge && renew(OS_FRESH_SHUT, begin, bytes); /* without huge pages */
-    bool zero = renewed || keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
+    bool zero = renewed || (!s->single.is_huge && keep(s, begin, bytes)) || os_advise(OS_PURGE, begin, bytes);
     bool forbidden = renewed || os_forbid(begin, bytes);
     set_shut(s, forbidden && zero);
     if (zero && s->single.kept_pages == 0)
@@ -278,8 +287,7 @@ static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
     rmw_add(&secure_large_all.waiting_slots, -(int64_t)s->single.span_slots);
-    secure_large_give(h, slot_of(s) - s->single.lead_bytes / SLOT_BYTES, s->single.span_slots,
-                      !(load_relaxed(&s->single.state) & BLOCK_CLEAN));
+    secure_large_give(h, s, !(load_relaxed(&s->single.state) & BLOCK_CLEAN));
 }
 
 static struct slab *secure_large_quarantine(struct heap *h, struct slab *s) {

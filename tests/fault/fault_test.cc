@@ -39,6 +39,17 @@ bool may_lock_memory() {
     return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* Secure mode gives huge pages to blocks whose kind was touched whole lately, by replacing their mappings. */
+void secure_touched_whole() {
+    fault_secure();
+    hak_option_set("POPULATE", "1");
+    for (int i = 0; i < 16; i++) {
+        void *block = hak_malloc(3 * kMiB);
+        memset(block, 1, 3 * kMiB);
+        hak_free(block);
+    }
+}
+
 struct Settings {
     setting which;
     const char *name, *purge;
@@ -52,6 +63,7 @@ const Settings kSettings[] = {
     {HUGE_PAGES, "huge_pages", "auto", fault_huge_pages_always},
     {LOCKED, "locked", "auto", lock_memory},
     {SECURED, "secure", "auto", fault_secure},
+    {SECURED_WHOLE, "secure_whole", "auto", secure_touched_whole},
 };
 
 /* What a child reports. */

@@ -180,6 +180,7 @@ void mid(Actor &a) {
 }
 void large(Actor &a) { churn(a, 64 * kKiB + 1, kMiB, 6 * kMiB, 3); }
 void huge(Actor &a) { churn(a, kMiB + 1, 5 * kMiB, 16 * kMiB, 3); }
+void whole(Actor &a) { churn(a, 2 * kMiB + 1, 3 * kMiB, 6 * kMiB, 2); }
 
 /* Several blocks grow in turns, so that each blocks the others' growth, from tiny to huge, and shrink again. */
 void grow(Actor &a) {
@@ -410,6 +411,7 @@ const std::vector<Program> kPrograms = {
     {"mid", mid, AUTO | EAGER | LAZILY | WINDOW, 1, false},
     {"large", large, AUTO | EAGER | LAZILY | WINDOW | HUGE_PAGES | SECURED, 1, false},
     {"huge", huge, AUTO | WINDOW, 1, false},
+    {"whole", whole, SECURED_WHOLE, 1, false},
     {"grow", grow, AUTO | WINDOW | SECURED, 1, false},
     {"zero", zero, EAGER | LAZILY | WINDOW | LOCKED, 1, false},
     {"zero_huge", zero_huge, AUTO, 1, false},

@@ -59,7 +59,16 @@ struct Program {
     size_t heaps;              /* the maximum number of threads at once, including a purger */
     bool starts_purger;        /* the allocator must start a thread */
 };
-enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8, LOCKED = 16, SECURED = 32, LAZILY = 64 };
+enum setting {
+    AUTO = 1,
+    EAGER = 2,
+    WINDOW = 4,
+    HUGE_PAGES = 8,
+    LOCKED = 16,
+    SECURED = 32,
+    LAZILY = 64,
+    SECURED_WHOLE = 128
+};
 extern const std::vector<Program> kPrograms;
 
 /* A factor for how much each program does. */
