@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAULT_NS = 40000, HUGE_FAULT_NS = 1000000000, LEAP_READINGS = 50, LEAP_MS = 1500 };
+enum { FAULT_NS = 40000, HUGE_FAULT_NS = 1000000000, WAIT_NS = 20000000, LEAP_READINGS = 50, LEAP_MS = 1500 };
 
 static unsigned first_reading;
 __attribute__((constructor)) static void begin(void) { first_reading = (unsigned)getpid() % LEAP_READINGS; }
@@ -31,15 +31,20 @@ static void set(struct timespec *now, uint64_t ns) {
     now->tv_nsec = (long)(ns % 1000000000);
 }
 
-/* Any two readings of a thread are at least a fault apart: 0 would say that there is no clock. */
+/* Any two readings of a thread are at least a fault apart: 0 would say that there is no clock. If the thread has only
+ * waited meanwhile, time has passed. */
 static uint64_t thread_ns(int dear) {
     static __thread uint64_t ns;
-    static __thread long faults;
+    static __thread long faults, waits;
     struct rusage usage;
     getrusage(RUSAGE_THREAD, &usage);
     long more = usage.ru_minflt - faults;
+    if (more == 0)
+        ns += usage.ru_nvcsw != waits ? WAIT_NS : FAULT_NS;
+    else
+        ns += dear && more == 1 ? HUGE_FAULT_NS : FAULT_NS * (uint64_t)more;
     faults = usage.ru_minflt;
-    ns += dear && more == 1 ? HUGE_FAULT_NS : FAULT_NS * (uint64_t)(more > 0 ? more : 1);
+    waits = usage.ru_nvcsw;
     return ns;
 }
 
