@@ -267,6 +267,7 @@ READ = (
     ("observe/profile observe/profile_file observe/sampled observe/guard_sample", "", ""),
     ("observe/report observe/exit_check observe/inspect", "", ""),
     ("arena/arena arena/arena_heap arena/arena_alloc arena/arena_api arena/lane arena/site_api", "", ""),
+    ("arena/policy", "", "open: code that took the place of an unloaded library is walked by the old frames"),
     ("secure/secure secure/secure_slab", "`secure_test`", ""),
     ("secure/secure_alloc secure/secure_span secure/secure_damage secure/secure_trace", "", ""),
     ("secure/secure_large", "`fault_test`, whole", ""),
@@ -284,8 +285,8 @@ def read_table():
         named = " ".join(f"`{name}`" for name in files.split())
         rows.append(f"| {named} | {' | '.join(one or '–' for one in found)} |")
     text = (f"On {READ_ON} a reader read each of these files (of a pair, the `.c`), with both instructions. There were "
-            "three readers; two read `tiers/packed`, `tiers/lookup`, `heap/search`, `heap/heap` and `space/purge`. The "
-            "policy of arenas was not among them. A dash: nothing was found.")
+            "three readers; two read `tiers/packed`, `tiers/lookup`, `heap/search`, `heap/heap` and `space/purge`. A "
+            "dash: nothing was found.")
     return [*textwrap.wrap(text, 118, break_on_hyphens=False), "",
             "| read | races | an attacker |", "|---|---|---|", *rows]
 
