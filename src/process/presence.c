@@ -245,7 +245,7 @@ static bool may_stay(const struct fork_page *page) { return option(OPT_PURGER) &
 
 /* Programs whose threads come and go have one purger: each that ends stays twice as long as the one before. */
 bool presence_await(void) {
-    static unsigned ended;
+    static _Atomic unsigned ended; /* relaxed is enough: who ends counts itself when the next may have begun */
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t state = PURGER_MADE;
     if (rmw_cas(&page->purger, &state, PURGER_WAITS))
@@ -259,12 +259,13 @@ bool presence_await(void) {
         state = PURGER_WAITS;
         if (!rmw_cas(&page->purger, &state, PURGER_CALLED) && state == PURGER_RUNS)
             break;
-        os_wait(&page->purger, PURGER_CALLED, (unsigned)min_size(STAYS_MS << min_size(ended, 7), LINGER_MS));
+        os_wait(&page->purger, PURGER_CALLED,
+                (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS));
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);
         bool stays = load_seq(&hak_presence.made) != made || may_stay(page);
         if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
-            ended++;
+            rmw_add(&ended, 1);
             return false;
         }
     }

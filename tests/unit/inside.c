@@ -139,6 +139,7 @@ size_t inside_heaps_at_rest(void) {
 void *inside_heap_of(const void *block) { return load_relaxed(&slab_at_offset(region_offset(block))->owner); }
 int inside_heap_is_of_arena(void) { return heap_is_of_arena(hak_heap); }
 int inside_has_purger(void) { return presence_has_purger(); }
+int inside_purger_is_there(void) { return load_relaxed(&hak_presence.page->purger) != PURGER_NONE; }
 int inside_last_thread_calls_purger(void) {
     presence_heaps_changed(1);
     store_seq(&hak_presence.page->purger, PURGER_WAITS);

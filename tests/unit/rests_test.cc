@@ -132,6 +132,19 @@ TEST(RestsOfASmallProgram, NoneIsLeftWhenThePurgerEnds) {
         usleep(1000);
 }
 
+/* Each purger reads how many ended before it, which may be ending still. TSan sees it. */
+TEST(RestsOfASmallProgram, PurgersFollowOneAnother) {
+    for (unsigned purgers = 0; purgers < 6; purgers++) {
+        inside_before_thread();
+        std::thread([] {
+            inside_thread_begins();
+            hak_free(hak_malloc(1));
+        }).join();
+        while (inside_purger_is_there())
+            usleep(1000);
+    }
+}
+
 TEST_F(Rests, TrimEmptiesThem) {
     auto kept = rest();
     hak_trim();
