@@ -307,6 +307,10 @@ HAK_STRAY static bool policy_step(struct caller *c, unsigned number) {
     uintptr_t cfa = (step.from_frame ? c->frame : c->stack) + step.cfa_bytes;
     if (cfa <= c->stack || cfa - c->stack > FRAME_BYTES_MAX || cfa % sizeof cfa != 0)
         return false;
+    /* The code may be of a library that took the place of another, with smaller frames, and the stack end before. */
+    uintptr_t last = cfa - sizeof cfa;
+    if (last >> OS_PAGE_SHIFT != c->stack >> OS_PAGE_SHIFT && !os_readable(last, sizeof last))
+        return false;
     const uintptr_t *words = (const uintptr_t *)cfa; /* NOLINT: an address on this thread's stack */
     if (step.frame_words != 0)
         c->frame = words[-(ptrdiff_t)step.frame_words];

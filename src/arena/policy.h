@@ -11,8 +11,8 @@
  *  4. Frames of this library, such as that of operator new, are stepped over.
  *
  * A wrong answer, as after another library was loaded where an old one was, places a block badly, and a wrong step
- * makes that wrapper slow. The lines and what they are compared with are constant after the start. Any thread calls
- * policy_of; it never allocates and takes no lock. */
+ * makes that wrapper slow; such a step ends where nothing can be read. The lines and what they are compared with are
+ * constant after the start. Any thread calls policy_of; it never allocates and takes no lock. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 

@@ -128,6 +128,7 @@ uint32_t os_thread(void); /* the kernel's number of this thread */
  * another. */
 enum os_random { OS_RANDOM_KEY, OS_RANDOM_SECOND_KEY, OS_RANDOM_PLACE, OS_RANDOM_SEED };
 uint64_t os_random(enum os_random which);
+enum { OS_PAGE_SHIFT = 12 }; /* of the smallest page there is */
 /* Can these bytes be read? Remembers pages that could be read, so it is for places that probably still exist. Works in
  * a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);

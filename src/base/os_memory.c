@@ -28,8 +28,8 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
-enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
-enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
+enum { PROBE_BYTES = 1 << OS_PAGE_SHIFT };
+enum { PUT_BACK_BYTES = 2 * MIB }; /* copied between two purges */
 enum { READABLE_PAGES = 1024 };
 
 /* Kernels before 5.7 know no move that keeps `from`, qemu's user mode before 8.1 unmaps it. */
@@ -252,7 +252,7 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
 
 /* ---- what can be read ---- */
 
-static bool page_readable_now(uintptr_t page) { return can_read(page << PROBE_SHIFT); }
+static bool page_readable_now(uintptr_t page) { return can_read(page << OS_PAGE_SHIFT); }
 
 static bool page_readable(uintptr_t page) {
     _Atomic uintptr_t *place = &read_pages[page % READABLE_PAGES];
@@ -265,9 +265,9 @@ static bool page_readable(uintptr_t page) {
 }
 
 static bool pages_readable(uintptr_t address, size_t bytes, bool (*readable)(uintptr_t page)) {
-    if (address + bytes < address || address >> PROBE_SHIFT == 0)
+    if (address + bytes < address || address >> OS_PAGE_SHIFT == 0)
         return false;
-    for (uintptr_t page = address >> PROBE_SHIFT; page <= (address + bytes - 1) >> PROBE_SHIFT; page++)
+    for (uintptr_t page = address >> OS_PAGE_SHIFT; page <= (address + bytes - 1) >> OS_PAGE_SHIFT; page++)
         if (!readable(page))
             return false;
     return true;

@@ -14,7 +14,7 @@
 
 #include "observe/cfi.h"
 
-enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12, POINTER_FAR_BYTES = 1 << 20 };
+enum { CACHE_ENTRIES = 1024, POINTER_FAR_BYTES = 1 << 20 };
 
 struct frame {
     uintptr_t code; /* where it continues */
@@ -61,9 +61,9 @@ HAK_STRAY static bool load_saved(struct frame *f, uint64_t word, unsigned first,
     while (word != 0) {
         unsigned shift = lowest_bit(word) & ~7u;
         uintptr_t at = cfa - (word >> shift & 255) * sizeof at;
-        if (at >> PAGE_SHIFT != f->page && !os_readable(at, sizeof at))
+        if (at >> OS_PAGE_SHIFT != f->page && !os_readable(at, sizeof at))
             return false;
-        f->page = at >> PAGE_SHIFT;
+        f->page = at >> OS_PAGE_SHIFT;
         f->registers[kept[first + shift / 8]] = *(const volatile uintptr_t *)at;
         word &= ~((uint64_t)255 << shift);
     }
@@ -189,7 +189,7 @@ static bool step(struct frame *f) {
 HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned max) {
     struct frame f = {.is_interrupted = true};
     f.code = registers_read(f.registers);
-    f.page = f.registers[REGISTER_STACK] >> PAGE_SHIFT;
+    f.page = f.registers[REGISTER_STACK] >> OS_PAGE_SHIFT;
     unsigned n = 0;
     while (n < max && step(&f) && f.code != 0)
         callers[n++] = f.code;

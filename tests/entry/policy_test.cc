@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <link.h>
+#include <pthread.h>
+#include <sys/mman.h>
 
 #include <fstream>
 #include <new>
@@ -55,6 +57,39 @@ __attribute__((noinline)) void *deep(unsigned n, size_t size) {
 }
 SITE(far, deep(3, 100))
 SITE(far_too, deep(3, 100))
+
+#ifdef __x86_64__
+/* A wrapper whose frame is as large as its caller says. The unwind table says 60,000 bytes, always. */
+extern "C" {
+void *allocate_below(size_t frame_bytes, void *(*allocate)(size_t), size_t size);
+uintptr_t noted_of_below;
+}
+asm(R"(
+    .text
+    .type allocate_below, @function
+    allocate_below:
+    .cfi_startproc
+    movq (%rsp), %rax
+    movq %rax, noted_of_below(%rip)
+    pushq %rbx
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset %rbx, 0
+    movq %rdi, %rbx
+    subq %rbx, %rsp
+    .cfi_adjust_cfa_offset 60000
+    movq %rdx, %rdi
+    call *%rsi
+    addq %rbx, %rsp
+    .cfi_adjust_cfa_offset -60000
+    popq %rbx
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore %rbx
+    ret
+    .cfi_endproc
+    .size allocate_below, . - allocate_below
+)");
+SITE(below, allocate_below(60000, allocate, 100))
+#endif
 
 struct Site {
     const char *name;
@@ -124,6 +159,32 @@ int check_zeroes() {
     }
     return 0;
 }
+
+#ifdef __x86_64__
+/* The child's part: the wrapper's frame is smaller all at once, in a thread above whose stack nothing can be read. */
+int call_where_another_was() {
+    constexpr size_t kStack = 256 * kKiB, kAbove = 128 * kKiB;
+    allocate = malloc;
+    below();
+    printf("below: %s\n", lane_of(below()));
+    void *memory = mmap(nullptr, kStack + kAbove, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, kStack, PROT_READ | PROT_WRITE) != 0)
+        return 1;
+    pthread_attr_t on_this_stack;
+    pthread_attr_init(&on_this_stack);
+    pthread_attr_setstack(&on_this_stack, memory, kStack);
+    auto run = [](void *) -> void * {
+        plain(); /* the first one makes the thread's heap */
+        return allocate_below(0, malloc, 100);
+    };
+    pthread_t thread;
+    void *block = nullptr;
+    if (pthread_create(&thread, &on_this_stack, run, nullptr) != 0 || pthread_join(thread, &block) != 0)
+        return 1;
+    printf("elsewhere: %s\n", lane_of(block));
+    return 0;
+}
+#endif
 
 /* The part of this program that a line names. */
 struct Module {
@@ -220,6 +281,17 @@ TEST_F(Policy, CallocClearsWhateverItsSiteGets) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.out, "");
 }
+
+#ifdef __x86_64__
+/* As after dlclose, when another library's code lies where the wrapper's was. */
+TEST_F(Policy, ReadsNoFurtherThanTheStack) {
+    std::string in_below = noted_by(below);
+    write("hakmem policy 1\nhot " + in_below + " " + place_of(noted_of_below) + "\n");
+    Outcome outcome = run_self({"--elsewhere"}, {"HAKMEM_POLICY=" + path_});
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.out, "below: hot\nelsewhere: default\n");
+}
+#endif
 
 TEST_F(Policy, HasNoEffectInSecureMode) {
     write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\n");
@@ -376,6 +448,10 @@ int main(int argc, char **argv) {
         return tell_lanes(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--zeroes") == 0)
         return check_zeroes();
+#ifdef __x86_64__
+    if (argc == 2 && strcmp(argv[1], "--elsewhere") == 0)
+        return call_where_another_was();
+#endif
     if (argc > 2 && strcmp(argv[1], "--settings") == 0)
         return tell_settings({argv + 2, argv + argc});
     testing::InitGoogleTest(&argc, argv);
