@@ -312,13 +312,13 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     return purged / BLOCK_PURGED;
 }
 
-/* The lowest of the blocks becomes *first if there is none yet; any others go into the ring. Returns how many of the
- * blocks had been purged. */
+/* The lowest of the blocks, of which there is at least one, becomes *first if there is none yet; any others go into the
+ * ring. Returns how many of them had been purged. */
 static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
                              struct ring_entry *first) {
     unsigned purged = 0;
     count_add(&h->client.counters, COUNT_ring_refilled_blocks, count_bits(taken));
-    if (first->block == 0 && taken != 0) {
+    if (first->block == 0) {
         unsigned i = lowest_bit(taken);
         *first = (struct ring_entry){s->mid.start + (size_t)i * s->mid.block_bytes, &s->mid.state[i]};
         purged = (load_relaxed(first->state) & BLOCK_PURGED) != 0;
