@@ -171,6 +171,19 @@ void runs_stay_until_they_are_purged() {
     MUST(inside_node_of_slot(first * kPerSuperSlab) == 1, "it does not know its new node");
 }
 
+/* Each node's sets have upper levels, which get memory as the heap grows. */
+void nodes_have_many_superslabs() {
+    constexpr size_t kMany = 40000;
+    Client c;
+    for (unsigned node = 1; node < inside_nodes(); node++) {
+        go_to(node);
+        size_t first = c.take_run(kMany);
+        MUST(first != inside_no_slot, "no memory");
+        c.give_run(first, kMany);
+        MUST(c.take_run(kMany) == first, "node %u has a cached run", node);
+    }
+}
+
 /* The node is looked up each time. */
 void a_thread_that_moves_takes_from_where_it_is() {
     Client c;
@@ -481,6 +494,7 @@ struct Case {
     {"cached", cached_superslabs_stay_until_they_are_purged, {"HAKMEM_PURGE=never"}},
     {"cached_elsewhere", what_only_another_node_caches_is_purged, {"HAKMEM_PURGE=never"}},
     {"runs", runs_stay_until_they_are_purged, {"HAKMEM_PURGE=never"}},
+    {"many", nodes_have_many_superslabs, {"HAKMEM_PURGE=never"}},
     {"moves", a_thread_that_moves_takes_from_where_it_is, {"HAKMEM_PURGE=never"}},
     {"last", the_last_memory_is_anybodys, {"HAKMEM_REGION_BYTES=256m"}},
     {"bounds", bounds_are_the_processs, {"HAKMEM_PURGE=never"}},

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -594,28 +595,68 @@ TEST(Cache, WhatComesAndGoesWithArenasIsCounted) {
               after.cached - before.cached);
 }
 
+/* Rings that hold more than a SuperSlab … */
+void fill_rings() {
+    std::vector<void *> blocks;
+    for (int round = 0; round < 32; round++) { /* they grow meanwhile */
+        for (size_t i = 0; i < 160; i++)
+            blocks.push_back(hak_malloc((16 + i % 4 * 4) * kKiB));
+        for (void *block : blocks)
+            hak_free(block);
+        blocks.clear();
+    }
+}
+/* … and the heap grows. */
+void grow() {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 64; i++)
+        blocks.push_back(hak_malloc(3 * kMiB));
+    for (void *block : blocks)
+        hak_free(block);
+}
+
 /* If a purger is still running, it may empty the rings first; then a later try succeeds. */
 TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
     long drains = counter("tension_drains"), spans = counter("tension_freed_spans");
     void *ballast = hak_malloc(64 * kMiB); /* without it the heap shrinks by half, which also empties rings */
-    std::vector<void *> blocks, more;
     for (int tries = 0; tries < 100 && counter("tension_drains") == drains; tries++) {
-        for (int round = 0; round < 32; round++) { /* the rings grow to hold them */
-            for (size_t i = 0; i < 160; i++)
-                blocks.push_back(hak_malloc((16 + i % 4 * 4) * kKiB));
-            for (void *block : blocks)
-                hak_free(block);
-            blocks.clear();
-        }
-        for (int i = 0; i < 64; i++)
-            more.push_back(hak_malloc(3 * kMiB));
-        for (void *block : more)
-            hak_free(block);
-        more.clear();
+        fill_rings();
+        grow();
     }
     EXPECT_GE(counter("tension_drains") - drains, 1);
     EXPECT_GE(counter("tension_freed_spans") - spans, 16);
     hak_free(ballast);
+}
+
+/* What others' slabs get back may make these empty, too. */
+TEST(Cache, AGrowingHeapSendsWhatItHasFreedOfOthers) {
+    std::promise<void> end;
+    std::promise<std::vector<void *>> made;
+    std::thread other([&] {
+        std::vector<void *> blocks(50);
+        for (void *&block : blocks)
+            block = hak_malloc(700);
+        made.set_value(blocks);
+        end.get_future().wait();
+    });
+    std::vector<void *> blocks = made.get_future().get();
+    auto waiting = [&] { return inside_tiny_record_of(blocks[0], inside_heap()).outbox_blocks; };
+    void *ballast = hak_malloc(kGiB); /* the heap does not shrink by a third */
+    unsigned sent = 0;
+    for (size_t i = 1; i < blocks.size() && sent == 0; i++) {
+        fill_rings();
+        long drains = counter("tension_drains");
+        hak_free(blocks[i]);
+        sent = waiting();
+        grow();
+        if (counter("tension_drains") == drains)
+            sent = 0; /* a purger has emptied the rings first */
+    }
+    EXPECT_NE(sent, 0u);
+    EXPECT_EQ(waiting(), 0u);
+    hak_free(ballast);
+    end.set_value();
+    other.join();
 }
 
 /* The purger inspects a thread's rings in the middle of a malloc and leaves again. When malloc then puts blocks into a

@@ -91,6 +91,15 @@ void the_last_slot_below_the_limit_is_had() {
     }
 }
 
+/* 256 MiB are 128 SuperSlabs. */
+void the_region_is_used_to_its_last_superslab() {
+    void *client = inside_pool_client_new();
+    size_t superslabs = 0;
+    for (int zero = 0; inside_pool_take_run(client, 1, 2 * kMiB, &zero) != inside_no_slot; zero = 0)
+        superslabs++;
+    MUST(superslabs == 128, "%zu SuperSlabs", superslabs);
+}
+
 /* Whoever has seen one canary knows no other. Behind new memory there is none. */
 void canaries_differ_from_block_to_block() {
     constexpr size_t kBytes = 200'000;
@@ -375,6 +384,7 @@ const std::vector<Case> kCases = {
     {"behind", searches_go_on_behind_the_64th_superslab, {}, 0},
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
+    {"last_superslab", the_region_is_used_to_its_last_superslab, {"HAKMEM_REGION_BYTES=256m"}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
