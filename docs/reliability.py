@@ -23,6 +23,7 @@ RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
 JUDGED = TESTS / "mutants" / "judged.txt"
 CONDITIONS = DOCS / "conditions.json"
+SOAKED = DOCS / "soaked.json"
 
 # Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
 SHARES = ("fault_points_", "fault_preloaded_")
@@ -34,6 +35,7 @@ MACHINES = "Other machines"
 GATES = "What the gates find"
 AUDITS = "Audits"
 REHEARSED = "Rehearsals"
+NIGHT = "A night"
 COVERAGE = "Coverage"
 SENTENCES = {
     "Random sequences of calls": {
@@ -142,6 +144,9 @@ def gather():
                 fresh[name] = max((value, day), fresh.get(name, (value, day)))
     if (RESULTS / CONDITIONS.name).exists():
         CONDITIONS.write_bytes((RESULTS / CONDITIONS.name).read_bytes())
+    if (RESULTS / SOAKED.name).exists():
+        passed = json.loads(SOAKED.read_text()) | json.loads((RESULTS / SOAKED.name).read_text())
+        SOAKED.write_text(json.dumps(passed, indent=2, sort_keys=True) + "\n")
     if not fresh:
         sys.exit("reliability.py: build/results has no figures; ./hak test, soak, fuzz and prove leave them there")
     for name, (value, day) in fresh.items():
@@ -170,6 +175,26 @@ def mutants_table():
 def list_of_proofs():
     claims = subprocess.run([sys.executable, PROOFS, "--list"], capture_output=True, text=True, check=True).stdout
     return [f"- `{name}`: {claim}" for name, claim in (line.split(": ", 1) for line in claims.splitlines())]
+
+
+PARTS = {
+    "lint": "format, layers, clang-tidy with more patience than in `./hak test`, shellcheck, clippy",
+    "packages": "packages of every format are built, and used",
+    "wheel": "the Python package, from the sources",
+    "machines": "aarch64, riscv64 and musl",
+    "prove": "the proofs",
+    "relacy": "the second opinion on races",
+    "steady": "all tests 52 times, on busy machines of each kind",
+    "tests": "the tests of long lives: calls, threads, forks, days of a server, faults",
+    "histories": "what real programs allocate",
+    "fuzz": "each fuzzer for ten minutes, the command's readers for an hour",
+}
+
+
+def night_table():
+    passed = json.loads(SOAKED.read_text())
+    return ["| part | what | last passed on |", "|---|---|---|",
+            *(f"| `{name}` | {what} | {passed.get(name, '–')} |" for name, what in PARTS.items())]
 
 
 def conditions_table():
@@ -304,7 +329,7 @@ NOTES = {
     "Faults": ("`./hak test gcc fault` makes them; `./hak soak` lets the programs run longer.",),
     "Life": ("`./hak soak` runs the tests of threads and forks in these lengths.",),
     "Memory over time": ("`./hak soak` lets these days pass.",),
-    BUSY: ("`./hak steady TIMES` runs them, `./hak soak` 40 times. A test's verdict hangs on counts, on a clock that "
+    BUSY: ("`./hak steady TIMES` runs them. A test's verdict hangs on counts, on a clock that "
            "the test makes up (`tests/host.c`), or on what it has itself made sure of.",),
     MUTATED: ("`./hak soak mutants` makes them, drawn by chance with a fixed seed, as many in each file, and runs the "
               "tests that reach the change until one fails. `tests/mutants/judged.txt` names each.", mutants_table),
@@ -327,6 +352,8 @@ NOTES = {
              "readers for an hour of the clock. `cli/tests/hostile.rs` has hostile processes, files and cores, "
              "`cli/tests/siege.rs` besieges its servers, and `http.rs` has requests that are slow, huge or from "
              "elsewhere: `./hak test cli`.", audits_table, read_table),
+    NIGHT: ("`./hak soak` does these, one after the other, in six hours on two cores; `./hak soak PART` does one.",
+            night_table),
     REHEARSED: ("`./hak soak rehearse` was last seen to its end on 2026-11-26; [the times](recipes.md#first-minutes) "
                 "are those of two cores on which much else ran. `./hak release --rehearse` was seen to its end on that "
                 "day: 1,189 tests passed, packages of all formats built and used, `.deb` files and tarball built twice "

@@ -1,5 +1,7 @@
 """What takes long: proofs, soaking, steadiness, coverage."""
 # SPDX-License-Identifier: MIT
+import datetime
+import json
 import os
 import re
 import shlex
@@ -220,42 +222,80 @@ def soak_rehearse(*words):
     sys.exit(not good)
 
 
-SOAKS = {"programs": soak_programs, "histories": soak_histories, "mutants": soak_mutants, "relacy": soak_relacy,
-         "machines": soak_machines, "conditions": soak_conditions, "packages": soak_packages, "rehearse": soak_rehearse}
+def soak_lint():
+    run("env", "HAK_LINT_NODES=225000", ROOT / "hak", "lint")
 
 
-def soak(*words):
-    """The tests' time limits are multiplied when the directory is configured."""
-    if words and words[0] in SOAKS:
-        return SOAKS[words[0]](*words[1:])
-    word = words[0] if words else "10"
-    times = number(word, f"soak: TIMES is a number, not '{word}'")
-    need("test", "emulation", "packages")
-    log = BUILD / "soak.log"
-    hak, tests = ROOT / "hak", ROOT / "tests"
+def soak_wheel():
+    """Cargo builds the command, as in `pip install .`"""
+    need("test", "packages")
+    run(ROOT / "tests/wheel.sh", "", BUILD / "whole-wheel")
+
+
+def soak_tests(times):
+    """The tests that take long, and what the command's tests leave to them. Their time limits are multiplied when the
+    directory is configured."""
+    need("test")
     build_cli()
-    good = [
-        ended(run, "env", "HAK_LINT_NODES=225000", hak, "lint") == 0,
-        ended(run, hak, "soak", "packages") == 0,
-        # cargo builds the command, as in `pip install .`
-        ended(run, tests / "wheel.sh", "", BUILD / "whole-wheel") == 0,
-        ended(run, hak, "soak", "machines") == 0,
-        ended(run, hak, "prove") == 0,
-        ended(run, hak, "soak", "relacy") == 0,
-        teed(BUILD / "steady.log", steady, str(4 * times)),
-    ]
-    os.environ["HAK_TEST_LONGER"] = str(times)
+    log = BUILD / "soak.log"
+    os.environ["HAK_TEST_LONGER"] = times
     compile_logged(BUILD / "soak-build.log", "the tests could not be built", "soak", "release", *WITH_GCC,
                    "-DHAKMEM_TESTS=ON")
     by_the_clock = {"HAKMEM_LIBRARY": BUILD / "soak/libhakmem.so"}
-    good += [
+    good = [
         teed(log, ctest_in, "soak"),
-        ended(run, hak, "soak", "histories") == 0,
-        teed(log, fuzz_targets, 60, *FUZZERS, append=True),
-        teed(log, fuzz_readers, 360 * times, append=True),
         teed(log, lambda: in_cli("test", "--workspace", "--", "--ignored", env=by_the_clock), append=True),
     ]
-    figures("soak", log, BUILD / "steady.log")
+    figures("soak", log)
+    sys.exit(not all(good))
+
+
+def soak_fuzz(times):
+    """Each fuzzer as many minutes as the word says, and the command's readers six times as many."""
+    need("test")
+    build_cli()
+    log = BUILD / "soak-fuzz.log"
+    os.environ["HAK_TEST_LONGER"] = times
+    good = [teed(log, fuzz_targets, 60, *FUZZERS), teed(log, fuzz_readers, 360 * int(times), append=True)]
+    figures("soak-fuzz", log)
+    sys.exit(not all(good))
+
+
+def soak_steady():
+    """52 runs."""
+    steady("13")
+
+
+# What `./hak soak` does, one after the other; SOAKS has what is done by its name alone, too.
+NIGHT = {"lint": soak_lint, "packages": soak_packages, "wheel": soak_wheel, "machines": soak_machines, "prove": prove,
+         "relacy": soak_relacy, "steady": soak_steady, "tests": soak_tests, "histories": soak_histories,
+         "fuzz": soak_fuzz}
+TIMED = ("tests", "fuzz")  # have TIMES
+SOAKS = {**NIGHT, "programs": soak_programs, "mutants": soak_mutants, "conditions": soak_conditions,
+         "rehearse": soak_rehearse}
+PASSED = RESULTS / "soaked.json"  # {part of the night: the day on which it last passed}
+
+
+def times_of(word):
+    return str(number(word, f"soak: TIMES is a number, not '{word}'"))
+
+
+def soak_part(name, *words):
+    status = ended(SOAKS[name], *([times_of(*words[:1] or ["10"])] if name in TIMED else words))
+    if status == 0 and name in NIGHT and (name in TIMED or not words):
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        passed = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+        PASSED.write_text(json.dumps(passed | {name: datetime.date.today().isoformat()}, indent=2) + "\n")
+    sys.exit(status)
+
+
+def soak(*words):
+    """The parts of the night; or what the word names."""
+    if words and words[0] in SOAKS:
+        soak_part(*words)
+    times = times_of(words[0] if words else "10")
+    need("test", "emulation", "packages")  # asks for a password before the night, not within
+    good = [ended(run, ROOT / "hak", "soak", part, *([times] if part in TIMED else ())) == 0 for part in NIGHT]
     sys.exit(not all(good))
 
 
@@ -287,6 +327,13 @@ def steady_run(build, host):
         return False
 
 
+def steady_runs(times):
+    failed = sum(not steady_run(build, HOSTS[time % len(HOSTS)]) for time in range(times) for build in TEST_BUILDS)
+    print(f"figure: steady_runs {times * len(TEST_BUILDS)}\nfigure: steady_failed_runs {failed}")
+    if failed:
+        die("what failed is in build/steady/failed.log")
+
+
 def steady(*words):
     """All tests again and again, under load and on machines of each kind. No verdict may hang on the machine."""
     word = words[0] if words else "50"
@@ -297,11 +344,10 @@ def steady(*words):
     folder.mkdir(parents=True)
     for build in TEST_BUILDS:
         compile_logged(folder / f"{build}.log", "the tests could not be built", build, *TEST_BUILDS[build])
-    failed = sum(not steady_run(build, HOSTS[time % len(HOSTS)]) for time in range(times) for build in TEST_BUILDS)
-    print(f"figure: steady_runs {times * len(TEST_BUILDS)}\nfigure: steady_failed_runs {failed}")
-    if failed:
-        print("what failed is in build/steady/failed.log")
-        sys.exit(1)
+    log = folder / "runs.log"
+    good = teed(log, steady_runs, times)
+    figures("steady", log)
+    sys.exit(not good)
 
 
 # ---- coverage ----
