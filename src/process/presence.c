@@ -190,7 +190,7 @@ bool presence_want_purger(void) {
     store_seq(&hak_presence.wanted, true); /* pairs with presence_await: it sees this, or it waits and we see that */
     if (page != NULL && end_wait_as_wanted(page))
         os_wake(&page->purger);
-    return load_seq(&hak_presence.made) != 0;
+    return page != NULL && load_seq(&page->purger) != PURGER_NONE;
 }
 
 /* ---- the purger's side ---- */

@@ -33,15 +33,12 @@ void live(std::vector<void *> *kept = nullptr) {
             hak_free(block);
 }
 
-class Rests : public testing::Test {
-  protected:
-    std::promise<void> end_;
-    std::thread sleeper_;
-
-    /* Another thread that has a heap, and some size: so there is a purger. */
-    void SetUp() override {
+/* Another thread that has a heap, and some size: so there is a purger. The thread is none of the library's making. */
+class Sleeper {
+  public:
+    Sleeper() {
         std::promise<void> there;
-        sleeper_ = std::thread([&] {
+        thread_ = std::thread([&] {
             hak_free(hak_malloc(1));
             there.set_value();
             end_.get_future().wait();
@@ -52,12 +49,22 @@ class Rests : public testing::Test {
             hak_free(memset(hak_malloc(200 * kKiB), 1, 200 * kKiB));
         hak_free(large);
     }
-    void TearDown() override {
-        if (!sleeper_.joinable())
+    ~Sleeper() { end(); }
+    void end() {
+        if (!thread_.joinable())
             return;
         end_.set_value();
-        sleeper_.join();
+        thread_.join();
     }
+
+  private:
+    std::promise<void> end_;
+    std::thread thread_;
+};
+
+class Rests : public testing::Test {
+  protected:
+    Sleeper sleeper_;
 
     static std::vector<void *> rest() {
         std::vector<void *> kept;
@@ -101,8 +108,7 @@ TEST_F(Rests, ThePurgerEmptiesThem) {
 
 TEST_F(Rests, NoneIsLeftWhenThePurgerEnds) {
     auto kept = rest();
-    end_.set_value();
-    sleeper_.join();
+    sleeper_.end();
     while (inside_has_purger())
         std::thread([] { usleep(1000); }).join(); /* without a heap */
     while (inside_heaps_at_rest() != 0)
@@ -133,7 +139,7 @@ TEST(RestsOfASmallProgram, NoneIsLeftWhenThePurgerEnds) {
 }
 
 /* Each purger reads how many ended before it, which may be ending still. TSan sees it. */
-TEST(RestsOfASmallProgram, PurgersFollowOneAnother) {
+void let_purgers_follow() {
     for (unsigned purgers = 0; purgers < 6; purgers++) {
         inside_before_thread();
         std::thread([] {
@@ -143,6 +149,13 @@ TEST(RestsOfASmallProgram, PurgersFollowOneAnother) {
         while (inside_purger_is_there())
             usleep(1000);
     }
+}
+TEST(RestsOfASmallProgram, PurgersFollowOneAnother) { let_purgers_follow(); }
+
+/* The first threads had a purger, which has ended with them. */
+TEST(RestsOfASmallProgram, ThreadsThatAreMadeSomeOtherWayHaveAPurger) {
+    let_purgers_follow();
+    Sleeper sleeper;
 }
 
 TEST_F(Rests, TrimEmptiesThem) {
