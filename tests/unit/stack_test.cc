@@ -531,8 +531,8 @@ TEST(Stack, EveryOperationOfExpressions) {
             << "case " << &one - cases;
         EXPECT_EQ(static_cast<intptr_t>(value), one.value) << "case " << &one - cases;
     }
-    const std::vector<unsigned char> wrong[] = {{0x13, 0x13}, {0x22}, {0x14},    {0x16},
-                                                {0x33, 0xff}, {0xff}, {0x8f, 0}, {0x92, 0x7f, 0}};
+    const std::vector<unsigned char> wrong[] = {{0x13, 0x13}, {0x22}, {0x14},         {0x16},
+                                                {0x33, 0xff}, {0xff}, {0x92, 0x7f, 0}};
     for (auto &code : wrong) {
         uintptr_t value;
         EXPECT_FALSE(expression(code.data(), static_cast<unsigned>(code.size()), kFirst, &value))
