@@ -255,6 +255,7 @@ AUDITED = (
     ("a handler that a thread set while signals got theirs was replaced by the older one", "`caught_test`"),
     ("secure mode: a refusal to replace a mapping left a hole, which the next block got", "`fault_test`, whole"),
     ("a policy's step beyond the stack, in code that took the place of an unloaded library", "`policy_test`"),
+    ("no purger for threads made some other way, once one had ended (`./hak steady`)", "`rests_test`"),
     ("two purgers, one of them ending, used a number that was not atomic", "`rests_test` under TSan"),
     ("a time box shorter than a reading of the clock made no way (`./hak steady`)", "`defrag_test`"),
     ("a Python string that only claimed to be ASCII was written over another name", "`python_test`"),
