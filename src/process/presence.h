@@ -79,8 +79,8 @@ bool presence_has_purger(void);
 /* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
  * is wanted. */
 bool presence_thread_made(void);
-/* The purger is wanted: one that waits runs, and so does the next to be made. False: there is none, as the program makes
- * its threads some other way, or has had one thread for a while: the caller starts one. */
+/* The purger is wanted: one that waits runs, and so does the next to be made. False: there is none, as the program
+ * makes its threads some other way, or has had one thread for a while: the caller starts one. */
 bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
