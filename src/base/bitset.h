@@ -16,14 +16,14 @@
 #define BITSET_LEVELS 4
 
 struct bitset_family {
-    char *level[BITSET_LEVELS];      /* constant after birth: the first row of each level */
-    size_t row_bytes[BITSET_LEVELS]; /* from one row of 64 indices to the next */
-    size_t rows[BITSET_LEVELS];      /* at each level */
-    unsigned levels;                 /* in use; the highest has one row */
+    char *level[BITSET_LEVELS];         /* constant after birth: the first row of each level */
+    ptrdiff_t row_bytes[BITSET_LEVELS]; /* from one row of 64 indices to the next, which may lie below */
+    size_t rows[BITSET_LEVELS];         /* at each level */
+    unsigned levels;                    /* in use; the highest has one row */
 };
 
 HAK_INLINE _Atomic uint64_t *bitset_word(const struct bitset_family *f, size_t set, unsigned level, size_t row) {
-    return (_Atomic uint64_t *)(void *)(f->level[level] + row * f->row_bytes[level] + set * 8);
+    return (_Atomic uint64_t *)(void *)(f->level[level] + (ptrdiff_t)row * f->row_bytes[level] + set * 8);
 }
 
 /* How many levels `indices` need, and how many rows each has. */

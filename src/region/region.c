@@ -114,7 +114,7 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
         r->sets.rows[level] = l.set_rows[level];
     r->sets.row_bytes[0] = sizeof(struct superslab_row), r->sets.level[0] = (char *)r->rows - REGION_LEVEL_BYTES;
     for (unsigned level = 1; level < l.levels; level++) {
-        r->sets.row_bytes[level] = -(size_t)REGION_UPPER_ROW_BYTES;
+        r->sets.row_bytes[level] = -(ptrdiff_t)REGION_UPPER_ROW_BYTES;
         r->sets.level[level] = r->upper + (level - 1) * REGION_LEVEL_BYTES;
     }
 }
