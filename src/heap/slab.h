@@ -79,9 +79,8 @@ bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t first, uint64_t b
 bool slab_drain_inbox(struct heap *h, struct slab *s);
 /* Frees after which a full slab of the class is worth using again. */
 HAK_INLINE unsigned slab_reuse_frees(unsigned c) {
-    return tuned_class(TUNE_reuse_frees, c) == 0
-               ? size_classes[c].reuse_at
-               : (unsigned)min_size(tuned_class(TUNE_reuse_frees, c), size_classes[c].blocks / 4u - 1);
+    size_t frees = tuned_class(TUNE_reuse_frees, c); /* once: it may become 0 meanwhile */
+    return frees == 0 ? size_classes[c].reuse_at : (unsigned)min_size(frees, size_classes[c].blocks / 4u - 1);
 }
 /* The countdown came to zero. True: the slab was empty and is gone. */
 bool slab_countdown_ended(struct heap *h, struct slab *s);
