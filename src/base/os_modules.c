@@ -199,6 +199,21 @@ HAK_STRAY static bool is_header(const ElfW(Ehdr) * header) {
            header->e_phoff == sizeof *header && header->e_phnum <= SEGMENTS_MAX;
 }
 
+/* Does the segment lie in a part of the file that was loaded, and can be read? */
+HAK_STRAY static bool is_loaded(const ElfW(Ehdr) * header, const ElfW(Phdr) * part) {
+    const ElfW(Phdr) *segment = (const void *)(header + 1);
+    for (unsigned i = 0; i < header->e_phnum; i++, segment++) {
+        size_t offset = part->p_vaddr - segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && segment->p_flags & PF_R && offset <= segment->p_filesz &&
+            part->p_filesz <= segment->p_filesz - offset)
+            return true;
+    }
+    return false;
+}
+HAK_STRAY static bool is_note(const ElfW(Ehdr) * header, const ElfW(Phdr) * segment) {
+    return segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX && is_loaded(header, segment);
+}
+
 /* What an ELF header and what follows it say. False: there is none. */
 HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
     const ElfW(Phdr) *segments = (const void *)(header + 1), *segment;
@@ -219,10 +234,11 @@ HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * h
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
         const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
         module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
-        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX)
+        if (is_note(header, segment))
             for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
                 module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
-        if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
+        if (segment->p_type == PT_LOAD && segment->p_flags & PF_R && table != 0 &&
+            table - segment->p_vaddr < segment->p_filesz) {
             module->unwind_table = (const uint8_t *)(module->base + table);
             module->table_begin = at, module->table_end = at + segment->p_filesz;
         }
@@ -284,7 +300,7 @@ HAK_STRAY bool os_build_id(const struct os_module *module, struct os_build_id *i
     const ElfW(Phdr) *segment = (const void *)(header + 1);
     for (unsigned i = 0; header != NULL && i < header->e_phnum; i++, segment++) {
         const char *begin = (const char *)(module->base + segment->p_vaddr), *at = begin;
-        if (segment->p_type != PT_NOTE || segment->p_filesz > NOTE_BYTES_MAX)
+        if (!is_note(header, segment))
             continue;
         while (at + sizeof(ElfW(Nhdr)) + 4 <= begin + segment->p_filesz) {
             const ElfW(Nhdr) *note = (const void *)at;

@@ -141,6 +141,7 @@ struct heap {
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     struct sampler_class sampled[TINY_CLASSES];
     uintptr_t callers[SAMPLE_CALLERS]; /* of the call stack that is being taken: too many for a small stack */
+    bool takes_stack;                  /* it is: a signal handler that allocates meanwhile takes none */
     struct move_part move;
     struct arena_part arena;
 };
@@ -197,6 +198,18 @@ void heap_share_classes(void);
 bool heap_has_shared_classes(void);
 /* The heap's sizes have classes of their own again, if they shared any. Blocks stay where they are. */
 void heap_end_sharing(struct heap *h);
+/* The thread takes a stack into `callers`. False: it is taking one already, and this is a signal handler, which takes
+ * none. heap_end_stack gets what heap_begin_stack returned. */
+HAK_INLINE bool heap_begin_stack(struct heap *h) {
+    bool may_take = !h->takes_stack;
+    h->takes_stack = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    return may_take;
+}
+HAK_INLINE void heap_end_stack(struct heap *h, bool may_take) {
+    atomic_signal_fence(memory_order_seq_cst);
+    h->takes_stack = !may_take;
+}
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
 /* Has no other thread than this ever had a heap, or been without one for lack of memory? */
 bool heap_is_the_only(void);

@@ -86,7 +86,7 @@ static uintptr_t read_pointer(struct reader *r, unsigned form) {
 }
 
 HAK_STRAY bool cfi_load(uintptr_t address, uintptr_t *word) {
-    if (address == 0 || address % sizeof *word != 0 || !os_readable(address, sizeof *word))
+    if (address == 0 || address % sizeof *word != 0 || !os_readable_now(address, sizeof *word))
         return false;
     *word = *(const volatile uintptr_t *)address;
     return true;
@@ -444,7 +444,7 @@ bool cfi_pack(const struct cfi *cfi, union cfi_packed *packed) {
     unsigned rules = 0;
     for (unsigned i = 0; i < sizeof kept; i++) {
         unsigned kind = row->kind[kept[i]];
-        int32_t below = -row->value[kept[i]];
+        int64_t below = -(int64_t)row->value[kept[i]];
         rules += kind != CFI_SAME;
         if (kind == CFI_SAVED && below % 8 == 0 && below > 0 && below < PACKED_UNDEFINED * 8)
             packed->byte[i] = (uint8_t)(below / 8);

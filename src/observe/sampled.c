@@ -26,7 +26,9 @@ static const char *arena_name_of(const struct heap *h) {
 }
 
 HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
-    bool added = profile_add(p, bytes, chance, arena_name_of(h), h->callers);
+    bool may_take = heap_begin_stack(h);
+    bool added = may_take && profile_add(p, bytes, chance, arena_name_of(h), h->callers);
+    heap_end_stack(h, may_take);
     count(&h->client.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     struct slab *s = slab_at_offset(region_offset(p));
     if (added)

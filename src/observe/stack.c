@@ -61,7 +61,7 @@ HAK_STRAY static bool load_saved(struct frame *f, uint64_t word, unsigned first,
     while (word != 0) {
         unsigned shift = lowest_bit(word) & ~7u;
         uintptr_t at = cfa - (word >> shift & 255) * sizeof at;
-        if (at >> OS_PAGE_SHIFT != f->page && !os_readable(at, sizeof at))
+        if (at >> OS_PAGE_SHIFT != f->page && !os_readable_now(at, sizeof at))
             return false;
         f->page = at >> OS_PAGE_SHIFT;
         f->registers[kept[first + shift / 8]] = *(const volatile uintptr_t *)at;
@@ -124,7 +124,7 @@ HAK_NOINLINE static bool step_row(struct frame *f, const struct cfi *cfi) {
 
 HAK_STRAY static bool is_signal_return(uintptr_t code) {
     const volatile uint32_t *instruction = (const volatile uint32_t *)code;
-    return SIGNAL_RETURN_CODE != 0 && code % 4 == 0 && os_readable(code, 8) &&
+    return SIGNAL_RETURN_CODE != 0 && code % 4 == 0 && os_readable_now(code, 8) &&
            instruction[0] == (uint32_t)SIGNAL_RETURN_CODE && instruction[1] == SIGNAL_RETURN_CODE >> 32;
 }
 

@@ -278,6 +278,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
+    _Atomic uint32_t readers;   /* threads that follow others' lists, whose slots stay accessible meanwhile */
     _Atomic size_t scarce_from; /* memory is scarce from this number of SuperSlabs on; relaxed: a hint */
     /* What was kept when the reservation was cut, SIZE_MAX before: SuperSlabs and heaps that have reserved addresses,
      * and SuperSlabs whose tables do. Sequentially consistent: see region_tables.c. */

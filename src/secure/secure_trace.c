@@ -104,6 +104,13 @@ _Static_assert(PLACE_BITS + 64 - THREAD_BITS - NUMBER_BITS == 42 && (uint64_t)64
                "a word and its place tell apart all blocks of the largest region");
 _Static_assert(STACKS <= 1 << NUMBER_BITS, "a word has room for a stack's number");
 
+static uint32_t number_of_stack(struct trace *t, struct heap *h) {
+    bool may_take = heap_begin_stack(h);
+    uint32_t number = may_take ? number_of(t, h->callers, stack_capture(h->callers, CALLERS)) : 0;
+    heap_end_stack(h, may_take);
+    return number;
+}
+
 HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
     struct heap *h = thread_own();
     struct trace *t = trace_make();
@@ -113,7 +120,7 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
     /* Else nothing here is the thread's alone, or libc allocates for a thread that malloc starts, on what may be a
      * small stack. */
     if (likely(h != NULL && h->number != HEAP_NONE && !h->client.in_start))
-        number = number_of(t, h->callers, stack_capture(h->callers, CALLERS));
+        number = number_of_stack(t, h);
     uint64_t word = trace_word_of(region_offset(p), &place);
     word |= (uint64_t)(os_thread() % (1u << THREAD_BITS)) << NUMBER_BITS | number;
     if (event == STACK_ALLOCATED)

@@ -4,8 +4,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <link.h>
 #include <malloc.h>
 
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "../support.h"
@@ -42,6 +45,35 @@ TEST(Loading, PluginsComeAndGoInThreads) {
         });
     for (auto &thread : threads)
         thread.join();
+}
+
+/* ---- a plugin whose note lies in no part that is loaded, which the dynamic linker does not mind ---- */
+
+int sample_in(const char *plugin) {
+    void *opened = dlopen(plugin, RTLD_NOW);
+    if (opened == nullptr)
+        return 2;
+    auto *work = reinterpret_cast<Work *>(dlsym(opened, "plugin_work"));
+    free(work(3000));
+    return 0;
+}
+
+TEST(Loading, APluginMayHaveAnOddNote) {
+    std::string path = "/tmp/hakmem-odd-note-" + std::to_string(getpid());
+    std::ifstream from(HAK_TEST_PLUGIN, std::ios::binary);
+    std::string image{std::istreambuf_iterator<char>(from), {}};
+    auto *header = reinterpret_cast<ElfW(Ehdr) *>(&image[0]);
+    auto *segments = reinterpret_cast<ElfW(Phdr) *>(&image[header->e_phoff]);
+    int notes = 0;
+    for (int i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_NOTE)
+            segments[i].p_vaddr += kGiB, notes++;
+    EXPECT_GT(notes, 0);
+    std::ofstream(path, std::ios::binary) << image;
+    Outcome outcome = run_self({"--sample-in", path.c_str()},
+                               {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=1", "HAKMEM_PROFILE_FILE=/dev/null"});
+    unlink(path.c_str());
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
 TEST(Loading, TheLibraryItselfCanBeOpenedAndClosed) {
@@ -141,6 +173,8 @@ int main(int argc, char **argv) {
         return leave_open();
     if (argc == 2 && strcmp(argv[1], "--cannot-have-a-gibibyte") == 0)
         return cannot_have_a_gibibyte();
+    if (argc == 3 && strcmp(argv[1], "--sample-in") == 0)
+        return sample_in(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--deep-bound") == 0)
         return use_deep_bound(argv[2]);
     testing::InitGoogleTest(&argc, argv);

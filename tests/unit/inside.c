@@ -199,8 +199,9 @@ void inside_record_class(void *block, unsigned class_id) {
     store_relaxed(&slab_at_offset((uintptr_t)block - hak_region.base)->class_id, (uint8_t)class_id);
 }
 void inside_record_list(void *block) {
+    _Static_assert(offsetof(struct slab, tiny.free_to) == offsetof(struct slab, single.bytes), "an address for a size");
     struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
-    store_relaxed(&s->tiny.list, slab_terminator(s));
+    s->tiny.free_to = &s->tiny.list;
 }
 void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
@@ -286,6 +287,17 @@ size_t inside_count_of_two_lives(void) {
     kinds[KIND_SECURE_SMALL]->count(&two, &use);
     return use.out_bytes + use.cached_bytes;
 }
+size_t inside_packed_slots_of_two_lives(void) {
+    struct slab two;
+    struct span_use use;
+    memset(&two, 0, sizeof two);
+    memset(&use, 0, sizeof use);
+    two.mid.start = hak_region.base + ((uintptr_t)1 << 53);
+    kinds[KIND_PACKED]->count(&two, &use);
+    return use.slots;
+}
+void inside_read_lists(int begins) { rmw_add(&hak_region_use.readers, begins ? 1u : -1u); }
+void inside_take_stack(int begins) { begins ? (void)heap_begin_stack(hak_heap) : heap_end_stack(hak_heap, true); }
 int inside_freer_is_known(const void *block) {
     return search_freer(hak_heap, slab_of(block), (uintptr_t)block) != FREER_UNKNOWN;
 }

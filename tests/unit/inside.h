@@ -157,8 +157,11 @@ unsigned inside_tiny_index(const void *block);
 /* The bytes that statistics count in a slab of secure mode, if the snapshot of its record is half of a later life, that
  * of a large block. */
 size_t inside_count_of_two_lives(void);
-void inside_inherit(void);                    /* from now on the thread's heap had another thread before */
-int inside_freer_is_known(const void *block); /* of a tiny block: whether this thread or another has freed it */
+size_t inside_packed_slots_of_two_lives(void); /* likewise the slots of a packed block, now a tiny slab's */
+void inside_read_lists(int begins);            /* a thread follows lists of others, or has done so */
+void inside_take_stack(int begins);            /* this thread takes the stack of a sample, or has done so */
+void inside_inherit(void);                     /* from now on the thread's heap had another thread before */
+int inside_freer_is_known(const void *block);  /* of a tiny block: whether this thread or another has freed it */
 /* kinds.h, of tiny blocks: the blocks of its slab that may be moved, were the slab of that class; whether this one may;
  * whether it is free; and the frees that go past the thread's caches, or are of a thread that gets no heap. */
 unsigned inside_tiny_live(const void *block, unsigned class_id);

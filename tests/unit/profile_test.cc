@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "inside.h"
 
@@ -586,6 +587,21 @@ TEST(Profile, AChildContinues) {
         hak_free(block);
     hak_profile_stop();
     EXPECT_EQ(totals().live().samples, 0);
+}
+
+/* Else the stack that the handler interrupted is stored with the handler's calls. */
+TEST(Profile, AHandlerThatInterruptsASampleTakesNone) {
+    hak_free(hak_malloc(1)); /* the thread has a heap */
+    ASSERT_EQ(hak_profile_start(1), 0);
+    long taken = counter("samples_taken"), dropped = counter("samples_dropped");
+    inside_take_stack(1);
+    hak_free(hak_malloc(5000));
+    EXPECT_EQ(counter("samples_taken"), taken);
+    EXPECT_GT(counter("samples_dropped"), dropped);
+    inside_take_stack(0);
+    hak_free(hak_malloc(5000));
+    EXPECT_GT(counter("samples_taken"), taken);
+    hak_profile_stop();
 }
 
 } // namespace

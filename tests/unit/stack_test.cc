@@ -625,4 +625,17 @@ TEST(Stack, CodeWithABrokenFramePointer) {
     munmap(forbidden, 3 * 65536);
 }
 
+/* The register has led to memory that could be read then. */
+TEST(Stack, CodeWithAFramePointerThatDied) {
+    alignas(65536) char pages[3 * 65536] = {};
+    char *middle = pages + 65536;
+    for (int protection : {PROT_READ | PROT_WRITE, PROT_NONE}) {
+        ASSERT_EQ(mprotect(middle, 65536, protection), 0);
+        seen_here = {};
+        kBreaksPointer(look, reinterpret_cast<uintptr_t>(middle) + 64);
+        EXPECT_EQ(seen_here.n, 2u);
+    }
+    mprotect(middle, 65536, PROT_READ | PROT_WRITE);
+}
+
 } // namespace
