@@ -199,5 +199,7 @@ struct os_kept {
     uint64_t device, file; /* where it led when it was made */
 };
 struct os_kept os_keep_output(int fd);
-bool os_is_kept(const struct os_kept *kept);                       /* the descriptor leads there still */
+bool os_is_kept(const struct os_kept *kept); /* the descriptor leads there still */
+/* A descriptor that leads there still: the copy, or `fd`, of which it was made; or -1. */
+int os_kept_at(const struct os_kept *kept, int fd);
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */

@@ -96,14 +96,18 @@ static bool stat_open(int fd, struct stat *s) { return fd >= 0 && os_call(SYS_fs
 struct os_kept os_keep_output(int fd) {
     struct stat s;
     struct os_kept kept = {(int)os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200), 0, 0};
-    if (stat_open(kept.fd, &s))
+    if (stat_open(fd, &s))
         kept.device = s.st_dev, kept.file = s.st_ino;
     return kept;
 }
 
-bool os_is_kept(const struct os_kept *kept) {
+static bool leads_there(const struct os_kept *kept, int fd) {
     struct stat s;
-    return stat_open(kept->fd, &s) && s.st_dev == kept->device && s.st_ino == kept->file;
+    return stat_open(fd, &s) && s.st_dev == kept->device && s.st_ino == kept->file;
+}
+bool os_is_kept(const struct os_kept *kept) { return leads_there(kept, kept->fd); }
+int os_kept_at(const struct os_kept *kept, int fd) {
+    return os_is_kept(kept) ? kept->fd : leads_there(kept, fd) ? fd : -1;
 }
 
 uint64_t os_written(int fd) {

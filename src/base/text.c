@@ -79,13 +79,32 @@ void text_bytes(struct text *t, uint64_t n) {
     text_string(t, units[unit]);
 }
 
-/* Control characters become spaces. */
+/* The bytes of the UTF-8 character that begins there; 0: none does. */
+static size_t character_bytes(const unsigned char *s) {
+    static const struct {
+        unsigned char from, to, second_from, second_to, bytes; /* the first byte, the second, and all */
+    } rows[] = {{0x01, 0x7f, 0, 0xff, 1},    {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+                {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+                {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (s[0] < rows[i].from || s[0] > rows[i].to || s[1] < rows[i].second_from || s[1] > rows[i].second_to)
+            continue;
+        size_t bytes = 2;
+        while (bytes < rows[i].bytes && s[bytes] >> 6 == 2)
+            bytes++;
+        return rows[i].bytes <= bytes ? rows[i].bytes : 0;
+    }
+    return 0;
+}
+
+/* Control characters become spaces, and bytes that are no UTF-8 question marks. */
 static void put_json_string(struct text *t, const char *s) {
     text_string(t, "\"");
-    for (; *s != '\0'; s++) {
+    for (size_t bytes; *s != '\0'; s += max_size(bytes, 1)) {
+        bytes = character_bytes((const unsigned char *)s);
         if (*s == '"' || *s == '\\')
             text_string(t, "\\");
-        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
+        text_put(t, bytes == 0 ? "?" : (unsigned char)*s < 0x20 ? " " : s, max_size(bytes, 1));
     }
     text_string(t, "\"");
 }

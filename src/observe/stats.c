@@ -103,27 +103,31 @@ static void add_free_slots(struct heap_figures *f) {
     }
 }
 
-/* What is known of the span at `slot`. */
+/* What is known of the span at `slot`, which may be another by now: never more than there is. Its length is 1 if it was
+ * made after we passed its first slot. */
 HAK_NOINLINE static struct span_use use_of(size_t slot) {
     struct span_use use = {.class_id = CLASSES};
     struct slab seen;
+    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot;
     snapshot(&seen, slab_of_slot(slot), sizeof seen);
     kind_of(&seen)->count(&seen, &use);
+    use.slots = max_size(min_size(use.slots, max), 1);
+    use.out_bytes = min_size(use.out_bytes, use.slots * SLOT_BYTES);
+    use.cached_bytes = min_size(use.cached_bytes, use.slots * SLOT_BYTES);
     return use;
 }
 
-/* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
+/* Counts the span at `slot` and returns its length in slots. */
 static size_t add_slots(struct heap_figures *f, size_t slot) {
     struct span_use use = use_of(slot);
-    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    size_t slots = max_size(min_size(use.slots, max), 1), bytes = slots * SLOT_BYTES, resident = 0;
+    size_t slots = use.slots, resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(&f->pages, slot + i);
     if (use.is_in_pool) {
         f->empty_slots += (int64_t)resident;
         return slots;
     }
-    stats_add_span(f, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes), use.lazy_bytes);
+    stats_add_span(f, resident, use.out_bytes, use.cached_bytes, use.lazy_bytes);
     if (use.class_id < TINY_CLASSES) {
         f->tiny_live[use.class_id] += use.out_bytes;
         f->tiny_free[use.class_id] += use.listed_bytes;
@@ -195,7 +199,7 @@ HAK_NOINLINE static void add_lists(struct heap_figures *f, const struct heap *h)
 }
 
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
- * while they change: every address in the region may be read, and the walk is bounded. */
+ * while they change: what was in a list since the walk began may be read, and the walk is bounded. */
 static void add_heap(struct heap_figures *f, const struct heap *h) {
     f->heaps++;
     f->heaps_in_use += load_relaxed(&h->in_use);
@@ -238,8 +242,10 @@ static void stats_collect(struct heap_figures *f, bool asks) {
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(f, slot);
     add_free_slots(f);
+    rmw_add(&hak_region_use.readers, 1); /* pairs with is_being_read */
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(f, h);
+    rmw_add(&hak_region_use.readers, -1u);
     for (unsigned c = 0; c < TUNED_CLASSES; c++) {
         struct stats_row *row = &f->ledger[c];
         add_row(row, &hak_ledger_ended[c]);
@@ -537,9 +543,8 @@ HAK_AT_START void stats_init(void) {
     const char *pattern = option_text(OPT_STATS_FILE);
     if (option(OPT_STATS) == STATS_OFF)
         return;
-    if (*pattern == '\0')
-        stats_fd = os_keep_output(2);
-    else
+    stats_fd = os_keep_output(2);
+    if (*pattern != '\0')
         text_open_end_file(&stats_at_end, pattern);
 }
 
@@ -551,7 +556,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
     int file = *pattern != '\0' ? text_begin_output(&stats_at_end, pattern, name, number) : -1;
     if (*pattern != '\0' && file < 0)
         text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
-    int fd = file >= 0 ? file : os_is_kept(&stats_fd) ? stats_fd.fd : 2;
+    int fd = file >= 0 ? file : os_kept_at(&stats_fd, 2);
     struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
         put_figures(&t, f);
@@ -564,7 +569,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
 
 /* ---- by class ---- */
 
-/* Counts the span at `slot`. Returns its length in slots, as add_slots. */
+/* Likewise, for its class. */
 static size_t add_to_class(struct hak_class_use *classes, size_t room, size_t slot) {
     struct span_use use = use_of(slot);
     size_t c = min_size(use.class_id, CLASSES);
@@ -574,7 +579,7 @@ static size_t add_to_class(struct hak_class_use *classes, size_t room, size_t sl
         classes[c].live_bytes += use.out_bytes + use.cached_bytes;
         classes[c].held_bytes += use.out_bytes + use.cached_bytes + use.listed_bytes;
     }
-    return max_size(use.slots, 1);
+    return use.slots;
 }
 
 size_t stats_classes(struct hak_class_use *classes, size_t room) {

@@ -359,9 +359,13 @@ static size_t packed_trim(struct heap *h, struct superslab_range in, bool all) {
 /* ---- the row ---- */
 
 static void packed_count(const struct slab *s, struct span_use *use) {
-    const struct pack *pack = pack_of((s->mid.start - hak_region.base) / SLOT_BYTES);
-    uint64_t free = load_relaxed(&pack->free);
+    size_t slot = (s->mid.start - hak_region.base) / SLOT_BYTES;
     use->slots = 1;
+    use->is_in_pool = slot >= load_acquire(&hak_region_use.packs); /* the copy is of two lives */
+    if (use->is_in_pool)
+        return;
+    const struct pack *pack = pack_of(slot);
+    uint64_t free = load_relaxed(&pack->free);
     use->out_bytes = count_bits(~free) * (size_t)PIECE_BYTES;
     use->listed_bytes = count_bits(free & ~load_relaxed(&pack->clean)) * (size_t)PIECE_BYTES;
 }

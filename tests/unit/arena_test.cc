@@ -391,6 +391,30 @@ TEST_F(Arena, TheCallbackMakesRoom) {
     hak_arena_destroy(cache);
 }
 
+/* Else no parser reads the statistics. */
+TEST_F(Arena, NamesThatAreCutOffStayUtf8) {
+    std::string name = std::string(46, 'a') + "\u00fc";
+    hak_arena_options options = {name.c_str(), kMiB, nullptr, nullptr};
+    hak_arena *named = hak_arena_new(&options);
+    EXPECT_NE(heap_stats_text().find('"' + std::string(46, 'a') + "?\""), std::string::npos);
+    hak_arena_destroy(named);
+    for (const char *text :
+         {"\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", "?\x80?\xbf?\xc0?\x80?\xc1?\xbf?\xc2?\xdf",
+          "?\xe0?\x9f?\xbf?\xed?\xa0?\x80?\xe2?\x82 ?\xe2", "?\xf0?\x8f?\xbf?\xbf?\xf4?\x90?\x80?\x80?\xf5",
+          "?\xf0?\x9f?\x98z?\xff\001\n\t"}) {
+        std::string given, wanted; /* each byte that is wrong follows a question mark */
+        for (const char *at = text; *at != '\0'; at++)
+            if (*at == '?')
+                given += *++at, wanted += '?';
+            else
+                given += *at, wanted += *at < ' ' && *at > 0 ? ' ' : *at;
+        options.name = given.c_str();
+        hak_arena *odd = hak_arena_new(&options);
+        EXPECT_NE(heap_stats_text().find('"' + wanted + '"'), std::string::npos) << wanted;
+        hak_arena_destroy(odd);
+    }
+}
+
 TEST_F(Arena, StatisticsNameTheArenas) {
     hak_arena_options options = {"name \"of\" a long arena, which is cut off where it is longer", 16 * kMiB, nullptr,
                                  nullptr};

@@ -80,6 +80,13 @@ const std::map<std::string, void (*)()> kPrograms = {
          for (int fd = 200; fd < 220; fd++) /* as its own files, which it opened later */
              dup2(1, fd);
      }},
+    {"opens_its_own",
+     [] {
+         hold(kMiB);
+         for (int fd = 2; fd < 1024; fd++)
+             close(fd);
+         dup2(1, 2); /* what a daemon opens next */
+     }},
     {"moved", [] { std::filesystem::current_path("/"); }},
     {"forks",
      [] {
@@ -208,6 +215,16 @@ TEST_F(Dumps, AProgramMayCloseTheFilesOfItsEnd) {
     closed = run_self({"--program", "closes"}, {"HAKMEM_STATS=1"});
     EXPECT_EQ(closed.out, "");
     EXPECT_NE(closed.err, "") << "the statistics";
+}
+
+/* Else the end of a daemon's database is statistics. */
+TEST_F(Dumps, AProgramsOwnFileIsNoStandardError) {
+    for (const char *file : {"", "/absent/file"}) {
+        Outcome daemon =
+            run_self({"--program", "opens_its_own"}, {"HAKMEM_STATS=1", std::string("HAKMEM_STATS_FILE=") + file});
+        EXPECT_TRUE(daemon.exited(0)) << daemon.describe();
+        EXPECT_EQ(daemon.out.find("resident"), std::string::npos) << daemon.out;
+    }
 }
 
 /* Else a daemon's files lie in two places, and one of them where nobody looks. */

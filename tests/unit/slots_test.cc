@@ -100,6 +100,18 @@ void the_region_is_used_to_its_last_superslab() {
     MUST(superslabs == 128, "%zu SuperSlabs", superslabs);
 }
 
+/* The first large blocks that are freed become inaccessible, but not their slots while somebody reads there. */
+void slots_stay_accessible_while_lists_are_read() {
+    constexpr size_t kBytes = 200'000;
+    inside_read_lists(1);
+    for (char *block : blocks_of(8, kBytes)) {
+        hak_free(block);
+        volatile char byte = *block;
+        (void)byte;
+    }
+    inside_read_lists(0);
+}
+
 /* Whoever has seen one canary knows no other. Behind new memory there is none. */
 void canaries_differ_from_block_to_block() {
     constexpr size_t kBytes = 200'000;
@@ -385,6 +397,7 @@ const std::vector<Case> kCases = {
     {"surely", a_run_that_surely_fits_is_found, {"HAKMEM_PURGE=never"}, 0},
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
     {"last_superslab", the_region_is_used_to_its_last_superslab, {"HAKMEM_REGION_BYTES=256m"}, 0},
+    {"readers", slots_stay_accessible_while_lists_are_read, {}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},

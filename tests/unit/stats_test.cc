@@ -354,8 +354,15 @@ TEST(Stats, AReportMeetsALargeBlockThatHasBecomeATinySlab) {
             Json stats = heap_stats();
             EXPECT_LE(stats["rss_bytes"]["live"].number,
                       stats["superslabs_peak"].number * static_cast<double>(inside_superslab_bytes));
+            std::vector<hak_class_use> classes(hak_class_uses(nullptr, 0));
+            hak_class_uses(classes.data(), classes.size());
+            EXPECT_LE(static_cast<double>(classes.back().slab_bytes),
+                      stats["superslabs_peak"].number * static_cast<double>(inside_superslab_bytes));
         });
 }
+
+/* Else it reads outside of all tables. */
+TEST(Stats, AReportMeetsAPackedSlotThatHasBecomeATinySlab) { EXPECT_EQ(inside_packed_slots_of_two_lives(), 1u); }
 
 /* A path can be longer than the buffer in which a line is composed. */
 TEST(Text, IsWrittenWholeWhenLongerThanTheBuffer) {
