@@ -120,6 +120,10 @@ void presence_thread_ends(void) {
     call_if_alone(page);
 }
 
+bool presence_is_single(void) {
+    return presence_heaps() == 1 && load_seq(&hak_presence.threads) <= 0 && !presence_lost_threads();
+}
+
 void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
 bool presence_gathered(void) {

@@ -64,6 +64,10 @@ HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several
  * others. */
 bool presence_lost_threads(void);
 
+/* Is the calling thread the only one, as far as the library knows, and in no child of a program with threads? A thread
+ * that has no heap yet may get one, and memory, at any moment. */
+bool presence_is_single(void);
+
 /* Something was settled: the program is not idle. */
 void presence_settled(void);
 /* Something begins to gather in an outbox, a ring, or a heap that rests. Should the thread fall asleep now, the purger

@@ -475,7 +475,7 @@ void secure_check_at_exit(void) {
         check_entries(cache->pool, cache->stash_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
-    bool alone = presence_heaps() == 1 && !presence_lost_threads();
+    bool alone = presence_is_single();
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);

@@ -154,6 +154,16 @@ int overflow_two() {
     return 0;
 }
 
+/* A thread that has not allocated yet may do so while the program ends. */
+int overflow_two_beside_a_thread() {
+    pthread_t thread;
+    auto wait = [](void *) -> void * {
+        for (;;)
+            pause();
+    };
+    return pthread_create(&thread, nullptr, wait, nullptr) == 0 ? overflow_two() : 3;
+}
+
 /* Secure mode promises less: it does not take back the page of a canary that is zero now. */
 const struct {
     const char *name;
@@ -228,6 +238,11 @@ TEST(Harmless, WhatTheEndFindsIsOneLine) {
     EXPECT_EQ(count_matching(outcome.err, "hakmem: [^ ].* \\(.*-byte block\\)"), 1u);
 }
 
+TEST(Harmless, TheEndOfAProgramWithThreadsLooksForNothing) {
+    Outcome outcome = run_self({"overflow_two_beside_a_thread"});
+    EXPECT_TRUE(outcome.exited(0) && outcome.err.empty()) << outcome.describe();
+}
+
 TEST(Harmless, ACorrectProgramEndsWithoutALine) {
     for (const char *mode : {"HAKMEM_PURGE=auto", "HAKMEM_PURGE=lazy", "HAKMEM_PURGE=eager", "HAKMEM_PURGE=never",
                              "HAKMEM_REGION_BYTES=0", "HAKMEM_HUGE_PAGES=always", "HAKMEM_SECURE=1"}) {
@@ -254,6 +269,8 @@ int main(int argc, char **argv) {
             return one.run();
     if (argc == 2 && strcmp(argv[1], "overflow_two") == 0)
         return overflow_two();
+    if (argc == 2 && strcmp(argv[1], "overflow_two_beside_a_thread") == 0)
+        return overflow_two_beside_a_thread();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
