@@ -3,7 +3,7 @@
 set pagination off
 printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", hak_presence.settlings, hak_presence.gathered, hak_region_use.superslabs, hak_region_use.unmapped
 if hak_presence.page
-  printf "purger: state %u (0 none, 1 made, 2 waits, 3 leaves, 4 runs, 5 parked, 6 called)\n", hak_presence.page->purger
+  printf "purger: state %u (0 none, 1 made, 2 ends, 3 waits, 4 leaves, 5 runs, 6 parked, 7 called)\n", hak_presence.page->purger
 end
 set $h = heap_newest_made
 while $h

@@ -85,7 +85,7 @@ static bool has_threads(const struct fork_page *page) {
 static void call_if_alone(struct fork_page *page) {
     uint32_t state = load_seq(&page->purger);
     if ((state == PURGER_WAITS || state == PURGER_RUNS) && !has_threads(page) &&
-        rmw_cas(&page->purger, &state, PURGER_CALLED))
+        rmw_cas(&page->purger, &state, state == PURGER_WAITS ? PURGER_ENDS : PURGER_CALLED))
         os_wake(&page->purger);
 }
 
@@ -254,16 +254,16 @@ bool presence_await(void) {
     uint32_t state = PURGER_MADE;
     if (rmw_cas(&page->purger, &state, PURGER_WAITS))
         os_wake(&page->purger);
-    while (load_seq(&page->purger) != PURGER_RUNS && !end_wait_as_wanted(page)) {
+    while (load_seq(&page->purger) <= PURGER_WAITS && !end_wait_as_wanted(page)) {
         if (load_seq(&page->purger) == PURGER_WAITS && may_stay(page)) {
             os_wait(&page->purger, PURGER_WAITS, OS_WITHOUT_END);
             continue;
         }
         uint32_t made = load_seq(&hak_presence.made), none = PURGER_NONE;
         state = PURGER_WAITS;
-        if (!rmw_cas(&page->purger, &state, PURGER_CALLED) && state == PURGER_RUNS)
+        if (!rmw_cas(&page->purger, &state, PURGER_ENDS) && state > PURGER_WAITS)
             break;
-        os_wait(&page->purger, PURGER_CALLED,
+        os_wait(&page->purger, PURGER_ENDS,
                 (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS));
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);

@@ -24,6 +24,7 @@ struct fork_page {
 enum purger_state {
     PURGER_NONE,
     PURGER_MADE,   /* its thread was asked for and does not run yet */
+    PURGER_ENDS,   /* soon, if the program makes no further threads: it has waited, and has no heap */
     PURGER_WAITS,  /* until it is wanted; has no heap */
     PURGER_LEAVES, /* has no more looks at what threads free, and has its heap still */
     PURGER_RUNS,

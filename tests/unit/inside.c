@@ -144,7 +144,7 @@ int inside_last_thread_calls_purger(void) {
     presence_heaps_changed(1);
     store_seq(&hak_presence.page->purger, PURGER_WAITS);
     presence_heaps_changed(-1);
-    return load_seq(&hak_presence.page->purger) == PURGER_CALLED;
+    return load_seq(&hak_presence.page->purger) == PURGER_ENDS;
 }
 int inside_threads(void) {
     presence_lost_threads();
@@ -298,6 +298,13 @@ size_t inside_packed_slots_of_two_lives(void) {
 }
 void inside_read_lists(int begins) { rmw_add(&hak_region_use.readers, begins ? 1u : -1u); }
 void inside_take_stack(int begins) { begins ? (void)heap_begin_stack(hak_heap) : heap_end_stack(hak_heap, true); }
+int inside_mid_is_live_in_second_slot(void *block, unsigned class_id) {
+    struct slab *part = mid_slab_of(block) + 1;
+    store_relaxed(&part->mid.state[0], BLOCK_LIVE);
+    int is_live = kinds[KIND_MID]->is_live(hak_heap, part, class_id, 0);
+    store_relaxed(&part->mid.state[0], 0);
+    return is_live;
+}
 int inside_freer_is_known(const void *block) {
     return search_freer(hak_heap, slab_of(block), (uintptr_t)block) != FREER_UNKNOWN;
 }

@@ -167,6 +167,8 @@ int inside_freer_is_known(const void *block);  /* of a tiny block: whether this 
 unsigned inside_tiny_live(const void *block, unsigned class_id);
 int inside_tiny_is_live(const void *block, unsigned class_id);
 int inside_tiny_is_free(const void *block);
+/* Likewise of a mid block: whether the record of its slab's second slot has one. */
+int inside_mid_is_live_in_second_slot(void *block, unsigned class_id);
 void inside_tiny_free_past_caches(void *block);
 void inside_tiny_free_without_heap(void *block);
 

@@ -421,6 +421,7 @@ void who_starts_the_purger_gets_no_heap() {
 void the_last_heap_that_goes_calls_the_purger() {
     hak_free(hak_malloc(1));
     MUST(inside_last_thread_calls_purger(), "it waits for good");
+    MUST(!inside_has_purger(), "it has waited and will end, and others leave their memory to it");
 }
 
 /* A page's worth of blocks came back to slabs that nobody owns: too few for them to be noted. The purger passes twice
