@@ -390,7 +390,7 @@ void slab_make_dense(struct heap *h, struct slab *s) {
 }
 
 void slab_give_up_dense(struct heap *h, struct slab *s) {
-    set_countdown(s, slab_out(s));
+    set_countdown(s, slab_carved(s) - s->tiny.purged_blocks); /* its list is empty, whatever the countdown says */
     slab_let_go(h, s);
 }
 

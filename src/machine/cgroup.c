@@ -59,7 +59,7 @@ static uint64_t number_in(const struct path *p, const char *key) {
 
 static const struct hierarchy {
     const char *mount;
-    const char *key; /* what stands in /proc/self/cgroup before the path of this process's own */
+    const char *key; /* what stands in a line of /proc/self/cgroup, from its begin or first colon on, before the path */
     const char *files[2];
 } unified = {"/sys/fs/cgroup", "0::", {"/memory.max", "/memory.high"}},
   version_1 = {"/sys/fs/cgroup/memory", ":memory:", {"/memory.limit_in_bytes", ""}};
@@ -80,11 +80,21 @@ static struct cgroups *cgroups_read(void) {
     return NULL;
 }
 
+/* What stands behind the key in the list; NULL: no line has it. The names of cgroups may contain anything else. */
+static const char *behind_key(const struct cgroups *c, const char *key) {
+    for (const char *line = c->list; *line != '\0'; line += strcspn(line, "\n"), line += *line != '\0') {
+        const char *at = key[0] == ':' ? line + strcspn(line, ":\n") : line;
+        if (strncmp(at, key, strlen(key)) == 0)
+            return at + strlen(key);
+    }
+    return NULL;
+}
+
 /* Makes the path that of the process's own cgroup. False: it has none in this hierarchy. */
 static bool find_cgroup(const struct hierarchy *h, struct cgroups *c) {
-    const char *own = strstr(c->list, h->key);
+    const char *own = behind_key(c, h->key);
     struct path *p = &c->path;
-    if (own == NULL || *(own += strlen(h->key)) != '/' || !path_from_root(p, h->mount))
+    if (own == NULL || *own != '/' || !path_from_root(p, h->mount))
         return false;
     size_t length = strcspn(own, "\n");
     p->own = p->mount + (length > 1 ? length : 0); /* of the root, "/", nothing */
@@ -124,7 +134,7 @@ uint64_t cgroup_own_limit(void) {
     struct cgroups *c = cgroups_read();
     if (c == NULL)
         return CGROUP_NO_NUMBER;
-    uint64_t limit = min_limit(strstr(c->list, version_1.key) != NULL ? &version_1 : &unified, c, true);
+    uint64_t limit = min_limit(behind_key(c, version_1.key) != NULL ? &version_1 : &unified, c, true);
     scratch_give(c);
     return limit;
 }

@@ -50,10 +50,11 @@ static void survey_slab(struct survey *v, struct slab *s) {
 static void survey_heap(struct survey *v) {
     size_t superslabs = region_frontier() / SUPERSLAB_BYTES;
     size_t stride = superslabs / (SURVEY_SLOTS / SUPERSLAB_SLOTS) + 1;
-    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++) {
-        survey_slab(v, slab_of_slot(slot));
-        if (slot % SUPERSLAB_SLOTS == SUPERSLAB_SLOTS - 1)
-            slot += (stride - 1) * SUPERSLAB_SLOTS;
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;) {
+        size_t past = slot % (stride * SUPERSLAB_SLOTS); /* the last SuperSlab that is looked at begins there */
+        if (past < SUPERSLAB_SLOTS)
+            survey_slab(v, slab_of_slot(slot));
+        slot += past < SUPERSLAB_SLOTS ? 1 : stride * SUPERSLAB_SLOTS - past;
     }
 }
 
@@ -133,7 +134,8 @@ bool defrag_should_move(const void *p) {
 /* ---- the cursor ---- */
 
 void defrag_begin(struct defrag_cursor *cursor, uint64_t ns) {
-    cursor->end_ns = ns != 0 ? os_now_ns() + ns : 0;
+    uint64_t now = os_now_ns();
+    cursor->end_ns = ns == 0 ? 0 : now + ns >= now ? now + ns : UINT64_MAX;
     cursor->calls = 0;
     struct heap *h = thread_enter(); /* slabs without owner become this heap's, so that their blocks can be read */
     thread_leave(h);

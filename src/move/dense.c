@@ -64,6 +64,9 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
 static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
     struct slab *s = *slab;
     unsigned n;
+    uintptr_t list = load_relaxed(&s->tiny.list);
+    if (unlikely(is_terminator(list) && list != slab_terminator(s)))
+        slab_list_is_sound(s); /* reports what was written over a link */
     if (is_terminator(load_relaxed(&s->tiny.list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
         *slab = NULL;
         return false;

@@ -545,7 +545,8 @@ HAK_READS_WHOLE_WORDS static unsigned guess_state(const struct slab *s, unsigned
 
 static bool mid_is_live(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block) {
     (void)h;
-    return slab_kind(s) == KIND_MID && slab_class(s) == class_id && guess_state(s, block) == BLOCK_LIVE;
+    return slab_kind(s) == KIND_MID && slab_class(s) == class_id && guess_first((struct slab *)s) == s && /* NOLINT */
+           guess_state(s, block) == BLOCK_LIVE;
 }
 
 static void mid_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {

@@ -596,7 +596,7 @@ HAK_READS_PROGRAM_BYTES static bool tiny_is_live(const struct heap *h, const str
 }
 
 static void tiny_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
-    if (load_relaxed(&s->owner) == OWNER_NONE)
+    if (h->number != HEAP_NONE && load_relaxed(&s->owner) == OWNER_NONE) /* a cursor may outlive its thread's heap */
         outbox_adopt_unheld(h, s);
     if (!tiny_is_ours(h, s, class_id))
         return;

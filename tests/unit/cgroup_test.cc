@@ -82,6 +82,16 @@ TEST(Cgroup, VersionOne) {
     EXPECT_EQ(Tree::limit(), 67108864u);
 }
 
+TEST(Cgroup, NamesMayLookLikeKeys) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "0::/a@:memory:.service\n");
+    tree.file("/sys/fs/cgroup/a@:memory:.service/memory.max", "1000000\n");
+    EXPECT_EQ(Tree::limit(), 1000000u);
+    tree.file("/proc/self/cgroup", "1:name=systemd:/x@2001:db8:0::7.service\n0::/b\n");
+    tree.file("/sys/fs/cgroup/b/memory.max", "2000000\n");
+    EXPECT_EQ(Tree::limit(), 2000000u);
+}
+
 TEST(Cgroup, NonsenseIsNoLimit) {
     Tree tree;
     for (std::string text : {"", "\n", "0::", "0::x", "0::x/y", "::::", "0:memory", "\0\0", "0::/a"}) {

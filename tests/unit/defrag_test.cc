@@ -299,6 +299,20 @@ TEST(Defrag, TheCursorGoesOnInTheNextTimeBox) {
     EXPECT_NE(hak_defrag_next(&cursor, &bytes), nullptr) << "it does not begin anew";
 }
 
+TEST(Defrag, TheLongestTimeBoxIsLongEnough) {
+    Blocks blocks(1000, 5000);
+    blocks.thin_out(10);
+    size_t bytes, listed[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        hak_defrag cursor = {};
+        hak_defrag_begin(&cursor, i == 0 ? 0 : ~0ull);
+        while (hak_defrag_next(&cursor, &bytes) != nullptr)
+            listed[i]++;
+    }
+    EXPECT_GT(listed[0], 0u);
+    EXPECT_EQ(listed[1], listed[0]);
+}
+
 /* A box may be over before the clock was read once. */
 TEST(Defrag, TheCursorComesToItsEndInTheShortestTimeBoxes) {
     Blocks blocks(200, 2000);

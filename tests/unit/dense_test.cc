@@ -170,6 +170,46 @@ TEST(Live, AreBlocksOfSlabsThatTheThreadHasOrTakes) {
     free_all(blocks);
 }
 
+/* The blocks of nobody's slab stay nobody's: many threads may have no heap. */
+TEST(Live, AreNoneForAThreadWithoutAHeap) {
+    auto blocks = blocks_of_nobody();
+    ASSERT_EQ(record(blocks[0]).owned, INSIDE_OWNER_NONE);
+    unsigned found = 1;
+    std::thread([&] { found = inside_tiny_live(blocks[0], inside_tiny_class_of(kBytes)); }).join();
+    EXPECT_EQ(found, 0u);
+    EXPECT_EQ(record(blocks[0]).owned, INSIDE_OWNER_NONE);
+}
+
+/* A further slot of a slab has a record that says something of its own. */
+TEST(Live, AreNoBlocksOfASlabsSecondSlot) {
+    unsigned c = inside_mid_class_of(14336);
+    ASSERT_GT(inside_class_at(c).slots, 1u);
+    EXPECT_EQ(inside_mid_is_live_in_second_slot(hak_malloc(14336), c), 0);
+}
+
+/* Whatever was written over a link, the slab's list ends there. */
+TEST(Dense, AnOverwrittenLinkIsReportedAndEndsTheList) {
+    if (getenv("HAKMEM_ON_ERROR") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=*AnOverwrittenLinkIs*"}, {"HAKMEM_ON_ERROR=warn"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        EXPECT_NE(outcome.err.find("208-byte blocks"), std::string::npos) << outcome.err;
+        EXPECT_NE(outcome.err.find("1024-byte blocks"), std::string::npos) << outcome.err;
+        return;
+    }
+    alarm(60); /* what never ends */
+    for (size_t bytes : {200, 1000})
+        for (uint64_t word : {uint64_t{0}, uint64_t{1} << 40}) {
+            std::vector<char *> blocks(64);
+            for (char *&block : blocks)
+                block = static_cast<char *>(hak_malloc_dense(bytes));
+            for (int i = 0; i < 20; i++)
+                hak_free_dense(blocks[i]);
+            memcpy(hidden(blocks[19]), &word, sizeof word);
+            for (int i = 0; i < 100; i++)
+                EXPECT_NE(hak_malloc_dense(bytes), nullptr);
+        }
+}
+
 /* A block that touches a page which went back is free, wherever it begins. */
 TEST(Live, AreNoBlocksInPagesThatWentBack) {
     constexpr size_t kAcrossPages = 576;
