@@ -121,8 +121,13 @@ TEST_F(Ledger, AlignedBlocksAreThoseOfTheirClass) {
 TEST_F(Ledger, TellsWhatRingsHold) {
     hak_trim(); /* what other tests left there */
     EXPECT_EQ(figure_of("rings", 12288, "held_bytes"), 0);
-    hak_free(hak_malloc(12288));
-    EXPECT_GE(figure_of("rings", 12288, "held_bytes"), 12288);
+    long held = 0;
+    for (int tries = 0; tries < 100 && held == 0;
+         tries++) { /* a purger may have emptied them before they are counted */
+        hak_free(hak_malloc(12288));
+        held = figure_of("rings", 12288, "held_bytes");
+    }
+    EXPECT_GE(held, 12288);
     hak_trim();
     EXPECT_EQ(figure_of("rings", 12288, "held_bytes"), 0);
 }
