@@ -126,6 +126,9 @@ bool presence_is_single(void) {
 
 void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
+/* One that has waited and will end looks at heaps that rest, though at nothing else. */
+static bool empties_rests(uint32_t state) { return state == PURGER_ENDS || state > PURGER_LEAVES; }
+
 bool presence_gathered(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL)
@@ -134,7 +137,7 @@ bool presence_gathered(void) {
         store_seq(&hak_presence.gathered, true);                    /* pairs with presence_park, as settlings do */
         wake_parked(page);
     }
-    return !PROVEN(rest_left, load_seq(&page->purger) <= PURGER_LEAVES); /* pairs with presence_leave */
+    return !PROVEN(rest_left, !empties_rests(load_seq(&page->purger))); /* pairs with presence_leave */
 }
 
 /* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
@@ -163,6 +166,11 @@ bool presence_find_purger(bool *may_start) {
 bool presence_has_purger(void) {
     const struct fork_page *page = load_acquire(&hak_presence.page);
     return page != NULL && load_relaxed(&page->purger) > PURGER_LEAVES;
+}
+
+bool presence_empties_rests(void) {
+    const struct fork_page *page = load_acquire(&hak_presence.page);
+    return page != NULL && empties_rests(load_relaxed(&page->purger));
 }
 
 bool presence_thread_made(void) {

@@ -72,7 +72,7 @@ bool presence_is_single(void);
 /* Something was settled: the program is not idle. */
 void presence_settled(void);
 /* Something begins to gather in an outbox, a ring, or a heap that rests. Should the thread fall asleep now, the purger
- * has to empty that. False: there is none that will. */
+ * has to empty that. False: there is none that empties even heaps that rest. */
 bool presence_gathered(void);
 /* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);
@@ -81,6 +81,8 @@ void presence_thread_ends(void);
 bool presence_find_purger(bool *may_start);
 /* The same without waking it, whatever the options say: is there one that takes back what sleeping threads hold? */
 bool presence_has_purger(void);
+/* Is there one that empties heaps that rest, if only before it ends? */
+bool presence_empties_rests(void);
 /* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
  * is wanted. */
 bool presence_thread_made(void);

@@ -37,7 +37,7 @@ void thread_empty_resting(void) {
 /* What resting heaps hold back is bounded like EMPTY slots, and the purger takes it back. A heap rests only from its
  * fourth thread on, because the first ones may be all that the program makes. */
 static bool begin_rest(struct heap *h) {
-    return load_relaxed(&h->client.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_has_purger() &&
+    return load_relaxed(&h->client.counters.n[COUNT_heaps_born]) >= RESTS_FROM_THREADS && presence_empties_rests() &&
            !sample_on(h) && mode()->heaps_rest && heap_begin_rest(h, slab_bytes_at_hand(h), retain_bound_bytes());
 }
 
