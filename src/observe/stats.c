@@ -535,7 +535,8 @@ size_t stats_xml(struct heap_figures *f) {
 
 /* ---- at exit ---- */
 
-static struct os_kept stats_fd = {-1, 0, 0}; /* from the start: programs close the standard error */
+static struct os_kept stats_fd; /* from the start: programs close the standard error */
+static bool wanted_at_start;
 
 static struct end_file stats_at_end = {{-1, 0, 0}, 0};
 
@@ -544,6 +545,7 @@ HAK_AT_START void stats_init(void) {
     if (option(OPT_STATS) == STATS_OFF)
         return;
     stats_fd = os_keep_output(2);
+    wanted_at_start = true;
     if (*pattern != '\0')
         text_open_end_file(&stats_at_end, pattern);
 }
@@ -556,7 +558,7 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
     int file = *pattern != '\0' ? text_begin_output(&stats_at_end, pattern, name, number) : -1;
     if (*pattern != '\0' && file < 0)
         text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
-    int fd = file >= 0 ? file : os_kept_at(&stats_fd, 2);
+    int fd = file >= 0 ? file : wanted_at_start ? os_kept_at(&stats_fd, 2) : 2;
     struct text t = {f->text, sizeof f->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
         put_figures(&t, f);

@@ -406,6 +406,9 @@ TEST(Stack, ABuildIdIsOneOfTheSegmentsThatTheHeaderCounts) {
     auto *note = reinterpret_cast<ElfW(Nhdr) *>(image + kNotes);
     memcpy(header->e_ident, ELFMAG, SELFMAG);
     header->e_phoff = sizeof *header;
+    segments[0].p_type = PT_LOAD;
+    segments[0].p_flags = PF_R;
+    segments[0].p_filesz = sizeof image;
     segments[1].p_type = PT_NOTE;
     segments[1].p_vaddr = segments[1].p_offset = kNotes;
     segments[1].p_filesz = sizeof *note + 4 + 20;
@@ -415,6 +418,8 @@ TEST(Stack, ABuildIdIsOneOfTheSegmentsThatTheHeaderCounts) {
         header->e_phnum = static_cast<ElfW(Half)>(segments_told);
         EXPECT_EQ(inside_has_build_id(image), segments_told == 2) << segments_told;
     }
+    segments[0].p_filesz = kNotes;
+    EXPECT_FALSE(inside_has_build_id(image)) << "that part of the file is not loaded";
 }
 
 /* If it fails, whoever may exchange the file of a loaded library makes a crash hang instead of being reported. */
