@@ -255,7 +255,7 @@ AUDITED = (
     ("a handler that a thread set while signals got theirs was replaced by the older one", "`caught_test`"),
     ("secure mode: a refusal to replace a mapping left a hole, which the next block got", "`fault_test`, whole"),
     ("a policy's step beyond the stack, in code that took the place of an unloaded library", "`policy_test`"),
-    ("at a program's end a late thread's first block was a write into unused memory (`./hak steady`)", "`harmless_test`"),
+    ("at a program's end a late thread's block was a write into unused memory (`./hak steady`)", "`harmless_test`"),
     ("a cursor in a thread without a heap gave slabs to a heap that is no thread's", "`dense_test`"),
     ("hak_malloc_dense never returned where a slab's list and count disagreed", "`dense_test`"),
     ("a cursor listed an address within a live block", "`dense_test`"),
