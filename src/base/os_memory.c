@@ -40,7 +40,8 @@ static struct {
     _Atomic(void *) huge_template, plain_template; /* of OS_FRESH_HUGE, of OS_FRESH; NULL: none. Since the start */
     /* of os_name_mappings; NULL: mappings get no names. Any thread ends them */
     _Atomic(void *) slabs_from;
-    _Atomic uint8_t move; /* enum move_support; any thread */
+    _Atomic uint8_t move;       /* enum move_support; any thread */
+    _Atomic bool moves_several; /* a move of several mappings is one call. Since the start */
 } os_mapping;
 /* Pages that could be read: hints. As os_mapping. */
 static HAK_APART _Atomic uintptr_t read_pages[READABLE_PAGES];
@@ -54,8 +55,7 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes) {
     return os_answer(saved, madvise(address, bytes, native[advice])) == 0;
 }
 
-/* From Linux 6.7 on, memory that is mapped for a stack has no huge pages. */
-static bool stacks_refuse_huge_pages(void) {
+static bool is_from_linux(unsigned from_major, unsigned from_minor) {
     struct utsname system;
     unsigned major = 0, minor = 0;
     if (uname(&system) != 0)
@@ -65,14 +65,17 @@ static bool stacks_refuse_huge_pages(void) {
         major = major * 10 + (unsigned)(*at - '0');
     for (at += *at == '.'; *at >= '0' && *at <= '9'; at++)
         minor = minor * 10 + (unsigned)(*at - '0');
-    return major > 6 || (major == 6 && minor >= 7);
+    return major > from_major || (major == from_major && minor >= from_minor);
 }
+/* Memory that is mapped for a stack has no huge pages. */
+static bool stacks_refuse_huge_pages(void) { return is_from_linux(6, 7); }
 
 void os_make_templates(void *address, bool huge) {
     char *plain = (char *)address + OS_TEMPLATE_BYTES;
     int saved = errno;
     if (huge && os_advise(OS_HUGE, address, OS_TEMPLATE_BYTES))
         store_relaxed(&os_mapping.huge_template, address);
+    store_relaxed(&os_mapping.moves_several, is_from_linux(6, 17));
     if (!stacks_refuse_huge_pages() && os_advise(OS_NO_HUGE, plain, OS_TEMPLATE_BYTES))
         store_relaxed(&os_mapping.plain_template, plain);
     errno = saved;
@@ -221,8 +224,22 @@ static bool emulator_has(void *page) {
     return os_answer(saved, mincore(page, os_page_bytes(), &resident) == 0 || errno != ENOMEM);
 }
 
+/* Before Linux 6.17 a move of several mappings is refused only once its target is unmapped, where another thread's
+ * mapping may come then. Growth of several is refused at once, as nothing else is, with EFAULT; that of one has no room,
+ * or gives its page back. */
+static bool may_move(void *from, size_t bytes) {
+    if (load_relaxed(&os_mapping.moves_several))
+        return true;
+    int saved = errno;
+    const size_t page = os_page_bytes();
+    bool grew = mremap(from, bytes, bytes + page, 0) != MAP_FAILED, several = !grew && errno == EFAULT;
+    if (grew)
+        munmap((char *)from + bytes, page);
+    return os_answer(saved, !several);
+}
+
 enum os_moved os_move(void *from, void *to, size_t bytes) {
-    if (load_relaxed(&os_mapping.move) == MOVE_LACKS)
+    if (load_relaxed(&os_mapping.move) == MOVE_LACKS || !may_move(from, bytes))
         return OS_MOVED_NOTHING;
     int saved = errno;
     bool done = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
