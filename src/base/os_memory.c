@@ -225,8 +225,8 @@ static bool emulator_has(void *page) {
 }
 
 /* Before Linux 6.17 a move of several mappings is refused only once its target is unmapped, where another thread's
- * mapping may come then. Growth of several is refused at once, as nothing else is, with EFAULT; that of one has no room,
- * or gives its page back. */
+ * mapping may come then. Growth of several is refused at once, as nothing else is, with EFAULT; that of one finds no
+ * room, or gives its page back. */
 static bool may_move(void *from, size_t bytes) {
     if (load_relaxed(&os_mapping.moves_several))
         return true;
