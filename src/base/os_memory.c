@@ -70,12 +70,17 @@ static bool is_from_linux(unsigned from_major, unsigned from_minor) {
 /* Memory that is mapped for a stack has no huge pages. */
 static bool stacks_refuse_huge_pages(void) { return is_from_linux(6, 7); }
 
+void os_know_kernel(void) {
+    int saved = errno;
+    store_relaxed(&os_mapping.moves_several, is_from_linux(6, 17));
+    errno = saved;
+}
+
 void os_make_templates(void *address, bool huge) {
     char *plain = (char *)address + OS_TEMPLATE_BYTES;
     int saved = errno;
     if (huge && os_advise(OS_HUGE, address, OS_TEMPLATE_BYTES))
         store_relaxed(&os_mapping.huge_template, address);
-    store_relaxed(&os_mapping.moves_several, is_from_linux(6, 17));
     if (!stacks_refuse_huge_pages() && os_advise(OS_NO_HUGE, plain, OS_TEMPLATE_BYTES))
         store_relaxed(&os_mapping.plain_template, plain);
     errno = saved;
@@ -232,7 +237,7 @@ static bool may_move(void *from, size_t bytes) {
         return true;
     int saved = errno;
     const size_t page = os_page_bytes();
-    bool grew = mremap(from, bytes, bytes + page, 0) != MAP_FAILED, several = !grew && errno == EFAULT;
+    bool grew = mremap(from, bytes, bytes + page, 0, NULL) != MAP_FAILED, several = !grew && errno == EFAULT;
     if (grew)
         munmap((char *)from + bytes, page);
     return os_answer(saved, !several);

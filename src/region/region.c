@@ -254,6 +254,7 @@ static void find_nodes(void) {
 
 void region_start(void) {
     os_is_emulated();
+    os_know_kernel();
     region_init();
 }
 
