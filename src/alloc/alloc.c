@@ -160,6 +160,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
 }
 
 /* A function of its own, so that no register is saved where nobody needs to know. */
+_Atomic bool hak_arrays_unknown;
+
 HAK_COLD static void *new_noted(void *p, bool array) { return mode()->note_new(p, array); }
 
 HAK_NOINLINE void *alloc_slow_new(size_t bytes) {

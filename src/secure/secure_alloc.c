@@ -22,14 +22,15 @@ HAK_NOINLINE static void *secure_hit(struct heap *h, size_t bytes) {
 }
 
 HAK_COLD static void *secure_note_new(void *p, bool array) {
-    if (p != NULL)
+    if (p != NULL && !load_relaxed(&hak_arrays_unknown))
         secure_set_maker(p, array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW);
     return p;
 }
 
 /* A block that malloc made may be freed by any. */
 HAK_COLD static void secure_check_delete(const void *p, bool array) {
-    if (secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY))
+    bool other = secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY);
+    if (other && !load_relaxed(&hak_arrays_unknown))
         fail_operator(p, array, alloc_usable(p, "free"));
 }
 
