@@ -7,6 +7,7 @@
  * with the archive, where libc's own pthread_create may have no other name, malloc starts the purger, and threads
  * without a heap do not count. */
 /* SPDX-License-Identifier: MIT */
+#include "base/os.h"
 #include "beside/next.h"
 #include "process/presence.h"
 #include "threads/purger.h"
@@ -14,6 +15,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+
+enum { PLACE_WAITS = 50 }; /* ms */
 
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
@@ -41,6 +44,22 @@ static void *begin(void *at) {
     return start.run(start.argument);
 }
 
+/* At a limit of tasks the purger has the last place, which the program is to get. The kernel frees it a little after
+ * the purger has ended. */
+static int make(create *next, pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                void *argument) {
+    static _Atomic uint32_t nobody_wakes;
+    int error = next(thread, attributes, run, argument);
+    if (likely(error != EAGAIN) || !presence_yield())
+        return error;
+    for (unsigned waited = 0; error == EAGAIN && waited < PLACE_WAITS; waited++) {
+        os_wait(&nobody_wakes, 0, 1);
+        error = next(thread, attributes, run, argument);
+    }
+    presence_yielded(error == 0);
+    return error;
+}
+
 HAK_API int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
     create *next = (create *)next_function(NEXT_pthread_create); /* NOLINT: an address */
     if (next == NULL)
@@ -49,11 +68,11 @@ HAK_API int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, 
     struct start *start = take_start();
     if (start == NULL) {
         presence_thread_ends();
-        return next(thread, attributes, run, argument);
+        return make(next, thread, attributes, run, argument);
     }
     start->run = run;
     start->argument = argument;
-    int error = next(thread, attributes, begin, start);
+    int error = make(next, thread, attributes, begin, start);
     if (error != 0) {
         store_release(&start->taken, false);
         presence_thread_ends();

@@ -9,6 +9,7 @@
  * once. */
 #define LINGER_MS 2000
 #define STAYS_MS 2
+#define YIELD_MS_MAX 500 /* for how long a thread that needs the purger's place waits for its end */
 
 struct presence hak_presence;
 
@@ -33,6 +34,12 @@ static void make_fork_page(void) {
         return;
     store_relaxed(&fork_memory.page.known, 1);
     store_release(&hak_presence.page, &fork_memory.page);
+}
+
+/* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
+ * tell of the purger's stack as the program's. */
+static bool may_have_purger(void) {
+    return option(OPT_PURGER) && option(OPT_SUPERSLAB) && !load_seq(&hak_presence.yields);
 }
 
 /* After each change of `heaps`. Whoever stores `several` looks at `heaps` once more, so the last one to store it is
@@ -140,9 +147,6 @@ bool presence_gathered(void) {
     return !PROVEN(rest_left, !empties_rests(load_seq(&page->purger))); /* pairs with presence_leave */
 }
 
-/* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
- * tell of the purger's stack as the program's. */
-static bool may_have_purger(void) { return option(OPT_PURGER) && option(OPT_SUPERSLAB); }
 
 bool presence_find_purger(bool *may_start) {
     *may_start = false;
@@ -185,6 +189,21 @@ bool presence_thread_made(void) {
     return may_have_purger() && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
 }
 
+/* Wakes it again and again: it may have looked just before. */
+bool presence_yield(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    if (page == NULL || load_seq(&page->purger) == PURGER_NONE)
+        return false;
+    store_seq(&hak_presence.yields, true);
+    uint32_t state, began = os_now_ms();
+    while ((state = load_seq(&page->purger)) != PURGER_NONE && os_age_ms(os_now_ms(), began) < YIELD_MS_MAX) {
+        os_wake(&page->purger);
+        os_wait(&page->purger, state, 1);
+    }
+    return state == PURGER_NONE;
+}
+void presence_yielded(bool helped) { store_seq(&hak_presence.yields, helped); }
+
 void presence_wait_for_start(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     while (load_seq(&page->purger) == PURGER_MADE)
@@ -210,7 +229,7 @@ bool presence_want_purger(void) {
 bool presence_claim_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t none = PURGER_NONE;
-    return page != NULL && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
+    return page != NULL && may_have_purger() && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
 void presence_release_purger(void) { store_release(&load_acquire(&hak_presence.page)->purger, PURGER_NONE); }
@@ -219,6 +238,8 @@ bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t began = os_now_ms(), alone_since = began;
     for (uint32_t now = began;; now = os_now_ms()) {
+        if (load_seq(&hak_presence.yields))
+            return false;
         bool alone = option(OPT_PURGER) && !has_threads(page);
         if (!alone)
             alone_since = now;
@@ -236,7 +257,7 @@ void presence_park(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);
     while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
-           has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
+           !load_seq(&hak_presence.yields) && has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
     store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
@@ -253,7 +274,9 @@ bool presence_tick_is_idle(void) {
 void presence_leave(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_LEAVES); }
 void presence_rest(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_WAITS); }
 
-static bool may_stay(const struct fork_page *page) { return option(OPT_PURGER) && has_threads(page); }
+static bool may_stay(const struct fork_page *page) {
+    return option(OPT_PURGER) && !load_seq(&hak_presence.yields) && has_threads(page);
+}
 
 /* Programs whose threads come and go have one purger: each that ends stays twice as long as the one before. */
 bool presence_await(void) {
@@ -271,12 +294,12 @@ bool presence_await(void) {
         state = PURGER_WAITS;
         if (!rmw_cas(&page->purger, &state, PURGER_ENDS) && state > PURGER_WAITS)
             break;
-        os_wait(&page->purger, PURGER_ENDS,
-                (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS));
+        unsigned stays_ms = (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS);
+        os_wait(&page->purger, PURGER_ENDS, load_seq(&hak_presence.yields) ? 0 : stays_ms);
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);
         bool stays = load_seq(&hak_presence.made) != made || may_stay(page);
-        if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
+        if (!stays || load_seq(&hak_presence.yields) || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
             rmw_add(&ended, 1);
             return false;
         }

@@ -9,6 +9,7 @@
  *  3. When all threads of the program but one have ended, the purger is called, and ends a while later: that thread may
  *     want to be alone in the process (unshare, setns). Threads count whether they allocate or not, if our
  *     pthread_create made them.
+ *  4. When the system refuses the program a thread, the purger ends for good if that gives the program the place.
  *
  * Any thread calls anything; only the purger waits, and who makes it until it runs. */
 /* SPDX-License-Identifier: MIT */
@@ -42,6 +43,7 @@ struct HAK_OWN_LINES presence {
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
     _Atomic bool wanted;              /* the purger, since one last began to run. Sequentially consistent */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
+    _Atomic bool yields;              /* there is to be no purger, as the program needs its place among the threads */
     _Atomic int32_t threads;          /* that the program made by our pthread_create and that have not ended */
     _Atomic uint32_t made;            /* how many it ever made. Both sequentially consistent */
     /* What threads write when they begin and end. */
@@ -86,6 +88,10 @@ bool presence_empties_rests(void);
 /* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
  * is wanted. */
 bool presence_thread_made(void);
+/* The system has refused the program a thread. Ends the purger if there is one, and waits for that; true: there may be
+ * a place now. From then on there is none, until presence_yielded(false) says that this was in vain. */
+bool presence_yield(void);
+void presence_yielded(bool helped);
 /* The purger is wanted: one that waits runs, and so does the next to be made. False: there is none, as the program
  * makes its threads some other way, or has had one thread for a while: the caller starts one. */
 bool presence_want_purger(void);

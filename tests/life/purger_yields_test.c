@@ -1,0 +1,88 @@
+/* At a limit of tasks the purger leaves its place to the program: one that waits, one that runs and one that is parked.
+ * If it fails, a program that just fits into its container gets no thread more under this library.
+ *
+ * Where there is no place all the same the program is told, and has a purger again as soon as there is. */
+/* SPDX-License-Identifier: MIT */
+#include "tasks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern int tasks_allowed; /* create_refuser.c */
+
+#define CHECK(x) ((x) ? (void)0 : fail(__LINE__, #x))
+enum { PLENTY = 100, BLOCKS = 3000, BYTES = 4000, PARKS_S = 3 };
+
+static void fail(int line, const char *what) {
+    fprintf(stderr, "purger_yields_test.c:%d: %s\n", line, what);
+    exit(1);
+}
+
+static pthread_barrier_t end;
+
+static void *live(void *unused) {
+    free(malloc(100));
+    pthread_barrier_wait(&end);
+    return unused;
+}
+
+static pthread_t create(int allowed) {
+    pthread_t thread;
+    tasks_allowed = allowed;
+    CHECK(pthread_create(&thread, NULL, live, NULL) == 0);
+    return thread;
+}
+static void join(pthread_t thread) { CHECK(pthread_join(thread, NULL) == 0); }
+
+static void work(void) {
+    static char *volatile blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        memset(blocks[i] = malloc(BYTES), 1, BYTES);
+    for (int i = 0; i < BLOCKS; i++)
+        free(blocks[i]);
+}
+
+/* With the heap at work there is a purger, and it runs. */
+static pthread_t create_with_purger(void) {
+    pthread_t thread = create(PLENTY);
+    do
+        work();
+    while (tasks() < 3);
+    return thread;
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    const char *which = arguments[1];
+    pthread_barrier_init(&end, NULL, 2);
+    if (strcmp(which, "waits") == 0)
+        for (int i = 0; i < 3; i++) {
+            pthread_t thread = create(2);
+            pthread_barrier_wait(&end);
+            join(thread);
+            while (tasks() > 1) /* the kernel has it a little longer */
+                sched_yield();
+        }
+    else if (strcmp(which, "refused") == 0) {
+        pthread_t thread;
+        tasks_allowed = 1;
+        CHECK(pthread_create(&thread, NULL, live, NULL) == EAGAIN);
+        thread = create_with_purger();
+        pthread_barrier_wait(&end);
+        join(thread);
+    } else {
+        pthread_t first = create_with_purger();
+        if (strcmp(which, "parked") == 0)
+            sleep(PARKS_S);
+        pthread_t second = create(3);
+        CHECK(tasks() == 3);
+        join(first), join(second);
+    }
+    puts("ok");
+    return 0;
+}
