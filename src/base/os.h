@@ -45,6 +45,7 @@ enum os_advice {
 #define OS_TEMPLATE_BYTES (16 * MIB)
 #define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
 void os_make_templates(void *address, bool huge);
+void os_drop_templates(void *address); /* from now on there are none, and their addresses go back */
 void os_know_kernel(void); /* at the start: what its version tells of moves */
 
 size_t os_page_bytes(void);
@@ -96,9 +97,11 @@ bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* lets processes of the same user read this one where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* bytes of writable memory of its own that it may still have, likewise */
-/* prlimit, where libc's cannot be found. Sets errno as that does. */
+size_t os_locked_limit(void);  /* bytes that it may lock, likewise */
+/* prlimit and mlockall, where libc's cannot be found. They set errno as those do. */
 struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
+int os_lock_all(int flags);
 uint32_t os_now_ms(void); /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void); /* exact, monotonic */
 uint64_t os_cpu_ns(void); /* that all threads of the process have used */
@@ -154,6 +157,7 @@ bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
  * the address that this library has bound to it: that is taken if it lies in the module and the module has no table of
  * names. Takes the dynamic linker's lock. */
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
+uintptr_t os_find_anywhere(const char *name); /* likewise, of the first module that has it itself */
 /* What the program would call by a name if this library were not there. */
 struct os_next {
     const char *name;

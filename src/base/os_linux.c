@@ -199,9 +199,11 @@ static size_t limit_of(int resource) {
 }
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
+size_t os_locked_limit(void) { return limit_of(RLIMIT_MEMLOCK); }
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before) {
     return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
 }
+int os_lock_all(int flags) { return (int)syscall(SYS_mlockall, (long)flags); }
 
 static uint64_t read_clock(clockid_t clock) {
     struct timespec now;
@@ -303,8 +305,10 @@ uint64_t os_random(enum os_random which) {
 }
 
 static void find_program(void) {
+    int saved = errno; /* where there is no such file main would begin with an error */
     long room = (long)sizeof program_path;
     long length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)program_path, room);
+    errno = saved;
     program_path[length > 0 && length < room ? length : 0] = '\0';
 }
 const char *os_program(void) { return program_path[0] != '\0' ? program_path : (const char *)getauxval(AT_EXECFN); }
@@ -316,21 +320,31 @@ void os_keep_process(_Atomic uint32_t *number) {
     store_relaxed(&os_state.process, number);
 }
 
-uint32_t os_process(void) {
+static uint32_t kept_process(void) {
     _Atomic uint32_t *kept = load_relaxed(&os_state.process);
-    uint32_t number = kept != NULL ? load_relaxed(kept) : 0;
+    return kept != NULL ? load_relaxed(kept) : 0;
+}
+
+/* Has libc made the calling process? To glibc a vfork's child is still the thread that made it. musl tells nothing, so
+ * that the first to ask in a fork's child names the process. */
+static bool is_known_to_libc(uint32_t process) {
+    uint32_t thread = os_thread();
+    return thread == process || thread == (uint32_t)os_call(SYS_gettid, 0, 0, 0);
+}
+
+uint32_t os_process(void) {
+    uint32_t number = kept_process();
     if (number != 0)
         return number;
     number = (uint32_t)getpid();
-    if (kept != NULL)
-        store_relaxed(kept, number);
+    if (load_relaxed(&os_state.process) != NULL && is_known_to_libc(number))
+        store_relaxed(load_relaxed(&os_state.process), number);
     return number;
 }
 
 bool os_is_vforked(void) {
-    _Atomic uint32_t *kept = load_relaxed(&os_state.process);
-    uint32_t number = kept != NULL ? load_relaxed(kept) : 0;
-    return number != 0 && number != (uint32_t)getpid();
+    uint32_t number = kept_process(), own = (uint32_t)getpid();
+    return number != 0 ? number != own : !is_known_to_libc(own);
 }
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for

@@ -30,6 +30,10 @@ void os_malloc_start(void) {
 
 static size_t usable_size_of(void *block) {
     size_t (*usable_size)(void *) = load_relaxed(&libc_found.usable_size);
+    if (usable_size == NULL) { /* before the start */
+        os_malloc_start();
+        usable_size = load_relaxed(&libc_found.usable_size);
+    }
     return usable_size != NULL ? usable_size(block) : 0;
 }
 

@@ -30,6 +30,7 @@
 
 enum { PROBE_BYTES = 1 << OS_PAGE_SHIFT };
 enum { PUT_BACK_BYTES = 2 * MIB }; /* copied between two purges */
+enum { DROP_WAITS = 100 };         /* ms */
 enum { READABLE_PAGES = 1024 };
 
 /* Kernels before 5.7 know no move that keeps `from`, qemu's user mode before 8.1 unmaps it. */
@@ -37,7 +38,10 @@ enum move_support { MOVE_UNKNOWN, MOVE_KEEPS, MOVE_LACKS };
 
 /* As os_state. */
 static struct {
-    _Atomic(void *) huge_template, plain_template; /* of OS_FRESH_HUGE, of OS_FRESH; NULL: none. Since the start */
+    /* Of OS_FRESH_HUGE, of OS_FRESH; NULL: none. Set at the start, read while `template_users` counts the thread, and
+     * cleared by any thread, which then waits for the others: all sequentially consistent. */
+    _Atomic(void *) huge_template, plain_template;
+    _Atomic uint32_t template_users;
     /* of os_name_mappings; NULL: mappings get no names. Any thread ends them */
     _Atomic(void *) slabs_from;
     _Atomic uint8_t move;       /* enum move_support; any thread */
@@ -86,26 +90,43 @@ void os_make_templates(void *address, bool huge) {
     errno = saved;
 }
 
+/* In a fork's child `template_users` may count threads that are not here: then the templates stay. */
+void os_drop_templates(void *address) {
+    store_seq(&os_mapping.huge_template, NULL); /* pairs with map_like */
+    store_seq(&os_mapping.plain_template, NULL);
+    static _Atomic uint32_t nobody_wakes;
+    for (unsigned waited = 0; load_seq(&os_mapping.template_users) != 0; os_wait(&nobody_wakes, 0, 1))
+        if (waited++ == DROP_WAITS)
+            return;
+    os_unmap(address, OS_TEMPLATES_BYTES);
+}
+
 /* Fresh memory with the advice of the template, which stays where it is (Linux 5.7). A part, as OS_FRESH. */
-static bool map_like(void *template, char *at, size_t bytes, int protection) {
+static bool map_like(_Atomic(void *) *template, char *at, size_t bytes, int protection) {
     const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-    for (size_t done = 0, some; done < bytes; done += some) {
-        some = min_size(bytes - done, OS_TEMPLATE_BYTES);
-        if (mremap(template, some, some, flags, at + done) != at + done)
-            return false;
+    rmw_add(&os_mapping.template_users, 1); /* pairs with os_drop_templates: that waits, or this finds none */
+    void *from = load_seq(template);
+    size_t done = 0;
+    while (from != NULL && done < bytes) {
+        size_t some = min_size(bytes - done, OS_TEMPLATE_BYTES);
+        if (mremap(from, some, some, flags, at + done) != at + done)
+            break;
+        done += some;
     }
-    return mprotect(at, bytes, protection) == 0;
+    rmw_add(&os_mapping.template_users, (uint32_t)-1);
+    return done >= bytes && mprotect(at, bytes, protection) == 0;
 }
 
 static bool map_fresh(enum os_map_kind kind, void *address, size_t bytes) {
     int protection = kind == OS_FRESH_SHUT ? PROT_NONE : PROT_READ | PROT_WRITE;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    void *huge = load_relaxed(&os_mapping.huge_template), *plain = load_relaxed(&os_mapping.plain_template);
-    if (kind == OS_FRESH_HUGE && huge != NULL && map_like(huge, address, bytes, protection))
+    bool huge = kind == OS_FRESH_HUGE && load_seq(&os_mapping.huge_template) != NULL;
+    if (huge && map_like(&os_mapping.huge_template, address, bytes, protection))
         return true;
-    if (kind == OS_FRESH_PLAIN || (kind == OS_FRESH_HUGE && huge == NULL))
+    if (kind == OS_FRESH_PLAIN || (kind == OS_FRESH_HUGE && !huge))
         return mmap(address, bytes, protection, flags, -1, 0) == address;
-    return (plain != NULL && map_like(plain, address, bytes, protection)) ||
+    bool plain = load_seq(&os_mapping.plain_template) != NULL;
+    return (plain && map_like(&os_mapping.plain_template, address, bytes, protection)) ||
            mmap(address, bytes, protection, flags | MAP_STACK, -1, 0) == address;
 }
 

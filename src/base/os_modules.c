@@ -124,6 +124,20 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) 
     return wanted.found;
 }
 
+static int find_anywhere(struct dl_phdr_info *module, size_t bytes, void *data) {
+    struct wanted *wanted = data;
+    (void)bytes;
+    struct names names = names_of(module);
+    wanted->found = named(&names, wanted->name);
+    return wanted->found != 0;
+}
+
+uintptr_t os_find_anywhere(const char *name) {
+    struct wanted wanted = {.name = name};
+    dl_iterate_phdr(find_anywhere, &wanted);
+    return wanted.found;
+}
+
 struct search {
     struct os_next *next;
     unsigned count;

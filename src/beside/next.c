@@ -7,8 +7,9 @@
 /* Pair with themselves: every thread that looks finds the same, and no other memory depends on them. */
 static _Atomic uintptr_t functions[NEXT_COUNT];
 static _Atomic bool malloc_is_own;
+static _Atomic bool is_done; /* stored last, before main: what was not found is not there */
 
-__attribute__((constructor(101))) static void next_look(void) {
+static void next_look(void) {
     struct os_next found[NEXT_COUNT + 1] = {
 #define NEXT_NAME(f) [NEXT_##f] = {.name = #f},
         NEXT_FUNCTIONS(NEXT_NAME)
@@ -20,8 +21,13 @@ __attribute__((constructor(101))) static void next_look(void) {
         store_relaxed(&functions[i], found[i].address);
 }
 
+__attribute__((constructor(101))) static void next_start(void) {
+    next_look();
+    store_release(&is_done, true);
+}
+
 uintptr_t next_function(enum next which) {
-    if (unlikely(load_relaxed(&functions[which]) == 0))
+    if (unlikely(load_relaxed(&functions[which]) == 0) && !load_acquire(&is_done))
         next_look();
     return load_relaxed(&functions[which]);
 }

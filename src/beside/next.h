@@ -1,5 +1,5 @@
 /* The functions of libc that the library stands before: dlopen, pthread_create and those that set signal handlers and
- * limits. Most calls go on to what the program would call without the library, which is libc's, or a tool's that was
+ * limits or lock memory. Most calls go on to what the program would call without the library, which is libc's, or a tool's that was
  * preloaded behind it.
  *
  * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
@@ -11,7 +11,7 @@
 
 // clang-format off
 #define NEXT_FUNCTIONS(X) X(dlopen) X(dlmopen) X(sigaction) X(signal) X(sysv_signal) X(sigset) X(pthread_create) \
-    X(setrlimit) X(prlimit)
+    X(setrlimit) X(prlimit) X(mlockall)
 // clang-format on
 
 enum next {

@@ -1,8 +1,9 @@
 /* What operator new does when there is no memory, and which operators the program has itself. Only this part needs C++,
  * because a nothrow operator must catch what the program's new_handler or its operator new throws. libstdc++ is not
  * linked: the compiler and this file refer to its functions weakly, and every program that can throw at all has
- * them. */
+ * them. Where only a plugin of a C program has them, for itself, they are looked for when they are needed. */
 /* SPDX-License-Identifier: MIT */
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "hakmem.h"
@@ -18,6 +19,7 @@ typedef void (*handler_function)();
 handler_function hak_get_new_handler() __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 void hak_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 void text_line(const char *format, ...) __attribute__((visibility("hidden")));
+uintptr_t os_find_anywhere(const char *name) __attribute__((visibility("hidden")));
 void *bound_new(size_t) __asm__("_Znwm");
 void *bound_new_array(size_t) __asm__("_Znam");
 void *bound_new_aligned(size_t, size_t) __asm__("_ZnwmSt11align_val_t");
@@ -36,11 +38,16 @@ static void *try_again(size_t size, size_t alignment) {
     return alignment == 0 ? hak_malloc(size) : hak_aligned_alloc(alignment, size);
 }
 
+template <typename Function> static Function *find(Function *bound, const char *name) {
+    return bound != nullptr ? bound : reinterpret_cast<Function *>(os_find_anywhere(name));
+}
+
 /* Asks the handler for memory until there is enough or the handler gives up. No memory helps if the alignment is no
  * power of two. */
 static void *retry(size_t size, size_t alignment) {
+    auto get = find(hak_get_new_handler, "_ZSt15get_new_handlerv");
     while ((alignment & (alignment - 1)) == 0) {
-        handler_function handler = hak_get_new_handler != nullptr ? hak_get_new_handler() : nullptr;
+        handler_function handler = get != nullptr ? get() : nullptr;
         if (handler == nullptr)
             return nullptr;
         handler();
@@ -53,8 +60,8 @@ static void *retry(size_t size, size_t alignment) {
 __attribute__((cold)) void *new_failed(size_t size, size_t alignment) {
     if (void *block = retry(size, alignment))
         return block;
-    if (hak_throw_bad_alloc != nullptr)
-        hak_throw_bad_alloc();
+    if (auto fail = find(hak_throw_bad_alloc, "_ZSt17__throw_bad_allocv"))
+        fail();
     text_line("hakmem: out of memory in operator new, and no C++ library to throw bad_alloc");
     abort();
 }

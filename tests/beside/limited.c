@@ -1,5 +1,6 @@
 /* A program that lowers its own RLIMIT_AS while it runs, as vsftpd does. Whatever it does then has to find memory:
- * blocks of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
+ * blocks of all sizes, threads, mappings of its own, children. Later it takes the limit away again. Or it locks its
+ * memory: `locked`, where RLIMIT_MEMLOCK counts all that is mapped.
  *
  * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see,
  * or was set before the program began: `stay`. `together`: set by a call, when threads that have no heaps begin.
@@ -26,6 +27,8 @@ static void fail(int line, const char *what) {
     fprintf(stderr, "limited.c:%d: %s (%s)\n", line, what, strerror(errno));
     _exit(1);
 }
+
+static size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
 static size_t size_of(unsigned number) {
     static const size_t sizes[] = {16, 100, 900, 3000, 20000, 66000, 300000, 1100000};
@@ -215,6 +218,27 @@ static void ask_together(rlim_t bytes) {
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+enum { NOT_POSSIBLE = 77 };
+
+/* Whoever may lock as much as he wants, and gives that right up later, may lock no more than the limit then. */
+static void lock(size_t bytes) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    limit.rlim_cur = min(limit.rlim_max, bytes);
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        exit(NOT_POSSIBLE);
+    size_t kib = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    CHECK(f != NULL);
+    while (kib == 0 && fgets(line, sizeof line, f) != NULL)
+        sscanf(line, "VmLck: %zu kB", &kib);
+    CHECK(fclose(f) == 0);
+    CHECK(kib > 0 && kib < 64 * 1024);
+    work_in_threads(NULL, 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     const char *how = arguments[1];
@@ -235,6 +259,10 @@ int main(int count, char **arguments) {
         begin_together(bytes);
         return 0;
     }
+    if (strcmp(how, "locked") == 0) {
+        lock(bytes);
+        return 0;
+    }
     if (strcmp(how, "call") != 0 && strcmp(how, "stay") != 0) { /* free memory counts, too */
         static char *peak[PEAK];
         for (unsigned i = 0; i < PEAK; i++) {
@@ -249,6 +277,14 @@ int main(int count, char **arguments) {
         return 0;
     }
     limit_others(bytes);
+    pid_t child = fork(); /* does the same, and its own children do not change what it is */
+    if (child == 0) {
+        limit_others(bytes);
+        set(how, bytes);
+        live_with_little(NULL, NULL);
+        _exit(0);
+    }
+    await(child);
     work_in_threads(how, bytes);
     live_with_little(arguments[0], arguments[2]);
     CHECK(malloc(2 * bytes) == NULL);

@@ -97,9 +97,11 @@ constexpr Asked kSymbols[] = {
     {"__rseq_size", When::kAnyTime, "a variable"},
 
     {"dl_iterate_phdr", When::kStart,
-     "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
+     "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock. Later where "
+     "operator new has no memory and the program no C++ library"},
     {"uname", When::kStart, "which kernel: does MAP_STACK refuse huge pages?"},
-    {"getrlimit", When::kStart, "RLIMIT_AS and RLIMIT_DATA; later only where reserving addresses has failed"},
+    {"getrlimit", When::kStart,
+     "RLIMIT_AS and RLIMIT_DATA; later where reserving addresses has failed, and in mlockall"},
     {"prctl", When::kStart, "INSPECT=1; with NAME_MAPPINGS=1 also whoever maps memory"},
     {"__sigaction", When::kRequest,
      "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, or when the option is set; the end of a crash"},

@@ -1,0 +1,33 @@
+/* The only part of the process that has a C++ library: a plugin of a C program, or a program that is linked with it
+ * statically. When there is no memory operator new asks the handler and throws, as everywhere. */
+/* SPDX-License-Identifier: MIT */
+#include <cstdint>
+#include <cstdio>
+#include <new>
+
+namespace {
+int asked;
+void ask() {
+    if (++asked == 3)
+        std::set_new_handler(nullptr);
+}
+} // namespace
+
+extern "C" int work() {
+    std::size_t volatile too_much = SIZE_MAX / 4;
+    std::set_new_handler(ask);
+    for (int array = 0; array < 2; array++)
+        try {
+            char *volatile block = array != 0 ? new char[too_much] : static_cast<char *>(::operator new(too_much));
+            printf("%zu bytes at %p\n", too_much, static_cast<void *>(block));
+            return 1;
+        } catch (const std::bad_alloc &) {
+        }
+    if (asked == 3)
+        puts("ok");
+    return asked != 3;
+}
+
+#ifdef CXX_PROGRAM
+int main() { return work(); }
+#endif
