@@ -281,7 +281,7 @@ AUDITED = (
     ("a fork's child was taken for its own child by vfork, or the other way round", "`limited_setrlimit_0_test`"),
     ("mlockall counted all that is reserved against RLIMIT_MEMLOCK", "`limited_locked_test`"),
     ("main began with an error where /proc cannot be read", "`errno_test`"),
-    ("operator new ended a program whose C++ library only a plugin has, or is static", "`cxx_plugin_test` and its like"),
+    ("operator new ended programs whose C++ library is static, or a plugin's alone", "`cxx_plugin_test` and its like"),
     ("secure mode ended a program, not position-independent, at its delete[]", "`operators_new_test` and its like"),
     ("with SUPERSLAB=0 a block had no usable bytes before the constructors", "`early_0_test`"),
     ("malloc called address 0 when a profile began while memory was scarce", "`slots_test`, profile_begins"),

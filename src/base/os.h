@@ -46,7 +46,7 @@ enum os_advice {
 #define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
 void os_make_templates(void *address, bool huge);
 void os_drop_templates(void *address); /* from now on there are none, and their addresses go back */
-void os_know_kernel(void); /* at the start: what its version tells of moves */
+void os_know_kernel(void);             /* at the start: what its version tells of moves */
 
 size_t os_page_bytes(void);
 unsigned os_processor(void);   /* the number of the processor that runs this thread; 0 where that is not known */

@@ -1,6 +1,6 @@
 /* The functions of libc that the library stands before: dlopen, pthread_create and those that set signal handlers and
- * limits or lock memory. Most calls go on to what the program would call without the library, which is libc's, or a tool's that was
- * preloaded behind it.
+ * limits or lock memory. Most calls go on to what the program would call without the library, which is libc's, or a
+ * tool's that was preloaded behind it.
  *
  * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
  * other libraries, look them up themselves. A static program has no table of names, so nothing is found there. */

@@ -147,7 +147,6 @@ bool presence_gathered(void) {
     return !PROVEN(rest_left, !empties_rests(load_seq(&page->purger))); /* pairs with presence_leave */
 }
 
-
 bool presence_find_purger(bool *may_start) {
     *may_start = false;
     notice_fork();

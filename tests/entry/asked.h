@@ -97,8 +97,8 @@ constexpr Asked kSymbols[] = {
     {"__rseq_size", When::kAnyTime, "a variable"},
 
     {"dl_iterate_phdr", When::kStart,
-     "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock. Later where "
-     "operator new has no memory and the program no C++ library"},
+     "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock. Also where "
+     "operator new has no memory, and the program no C++ library"},
     {"uname", When::kStart, "which kernel: does MAP_STACK refuse huge pages?"},
     {"getrlimit", When::kStart,
      "RLIMIT_AS and RLIMIT_DATA; later where reserving addresses has failed, and in mlockall"},

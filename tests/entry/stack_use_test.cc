@@ -666,10 +666,9 @@ std::set<std::string> exported_by(const void *address) {
 }
 
 /* They go on to libc's functions of that name, whose stack is theirs. */
-const std::set<std::string> kGoOn = {"dlopen",    "dlmopen",     "sigaction",     "signal",   "bsd_signal",
-                                     "ssignal",   "sysv_signal", "__sysv_signal", "sigset",   "pthread_create",
-                                     "setrlimit", "setrlimit64", "prlimit",       "prlimit64",
-                                     "mlockall"};
+const std::set<std::string> kGoOn = {"dlopen",    "dlmopen",     "sigaction",     "signal",    "bsd_signal",
+                                     "ssignal",   "sysv_signal", "__sysv_signal", "sigset",    "pthread_create",
+                                     "setrlimit", "setrlimit64", "prlimit",       "prlimit64", "mlockall"};
 
 TEST(StackUse, EveryExportedFunctionIsMeasured) {
     std::set<std::string> covered, exported = exported_by(reinterpret_cast<const void *>(hak_version));

@@ -1,5 +1,6 @@
-/* A program that is not position-independent and takes an operator's address: to the library the operator looks like one
- * of the program's own. new[] and delete[] work in secure mode, too, which tells them from new and delete elsewhere. */
+/* A program that is not position-independent and takes an operator's address: to the library the operator looks like
+ * one of the program's own. new[] and delete[] work in secure mode, too, which tells them from new and delete
+ * elsewhere. */
 /* SPDX-License-Identifier: MIT */
 #include <cstdio>
 #include <new>
