@@ -326,7 +326,7 @@ READ = (
     ("base/os_memory", "`os_test`", ""),
     ("beside/next", "`static_actions_test`", ""),
     ("beside/create", "", "`purger_yields`: waits, runs, parked"),
-    ("beside/limit base/os_linux", "`limited`: setrlimit, prlimit", "`limited_locked_test`, `errno_test`"),
+    ("beside/limit beside/lock base/os_linux", "`limited`: setrlimit, prlimit", "`limited_locked_test`, `errno_test`"),
     ("entry/new_handler", "", "`cxx_plugin_test`, `cxx_shared_test`, `cxx_static_test`"),
     ("entry/new", "", "`operators_new_test`, `operators_delete_test`"),
     ("base/os_malloc", "", "`early_0_test`"),

@@ -159,9 +159,9 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     return bytes > MID_BYTES_MAX && bytes <= LARGE_BYTES_MAX ? alloc_large(h, bytes) : alloc_any(bytes);
 }
 
-/* A function of its own, so that no register is saved where nobody needs to know. */
-_Atomic bool hak_arrays_unknown;
+_Atomic bool hak_arrays_known;
 
+/* A function of its own, so that no register is saved where nobody needs to know. */
 HAK_COLD static void *new_noted(void *p, bool array) { return mode()->note_new(p, array); }
 
 HAK_NOINLINE void *alloc_slow_new(size_t bytes) {

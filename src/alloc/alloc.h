@@ -115,10 +115,10 @@ HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool ex
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
-/* One of the forms that the array forms of new and delete stand on does not lead straight to this library: the program
- * has its own, or takes the operator's address in code that is not position-independent. Then an array form may come
- * here as the other one. Set at the start; any thread reads, and the flag stands for itself. */
-extern HAK_HIDDEN _Atomic bool hak_arrays_unknown;
+/* new[] and delete[] come here as such. False before the start, and where the program has an operator of its own that
+ * they call, or is not position-independent and takes such an operator's address: then new[] may come here as new. Any
+ * thread reads the flag, which stands for itself. */
+extern HAK_HIDDEN _Atomic bool hak_arrays_known;
 /* Where the aligned operators have no hit; `array`: it is new[] or delete[]. */
 void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array);
 void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array);

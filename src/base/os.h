@@ -45,7 +45,7 @@ enum os_advice {
 #define OS_TEMPLATE_BYTES (16 * MIB)
 #define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
 void os_make_templates(void *address, bool huge);
-void os_drop_templates(void *address); /* from now on there are none, and their addresses go back */
+void os_drop_templates(void *address); /* ends the templates, and unmaps them */
 void os_know_kernel(void);             /* at the start: what its version tells of moves */
 
 size_t os_page_bytes(void);
@@ -91,6 +91,7 @@ bool os_at_thread_exit(void (*run)(void *), void *value);
 void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 #define OS_WITHOUT_END UINT32_MAX
 void os_wake(_Atomic uint32_t *word);
+void os_sleep(unsigned ms);
 /* Afterwards every thread of the process sees what this thread stored before, and this thread sees what they stored
  * before, as if each had executed a fence. Takes 20 ms. */
 bool os_fence_threads(void);   /* true */
@@ -98,6 +99,7 @@ void os_allow_readers(void);   /* lets processes of the same user read this one 
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* bytes of writable memory of its own that it may still have, likewise */
 size_t os_locked_limit(void);  /* bytes that it may lock, likewise */
+bool os_exceeds_locked(void);  /* it may lock more */
 /* prlimit and mlockall, where libc's cannot be found. They set errno as those do. */
 struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
@@ -155,9 +157,8 @@ void os_know_modules(void); /* at the start: until then a static program asks it
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
 /* The address that the module at `beside` itself has under that name, whoever else has the name; 0: none. `bound` is
  * the address that this library has bound to it: that is taken if it lies in the module and the module has no table of
- * names. Takes the dynamic linker's lock. */
+ * names. `beside` 0: of the first module that has the name. Takes the dynamic linker's lock. */
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
-uintptr_t os_find_anywhere(const char *name); /* likewise, of the first module that has it itself */
 /* What the program would call by a name if this library were not there. */
 struct os_next {
     const char *name;

@@ -47,9 +47,10 @@ enum { PROCESSORS_ASKED_MAX = 1024 }; /* malloc's stack is small */
  * `exit_key`. */
 static struct os_state {
     /* Any thread. */
-    _Atomic size_t page_bytes;   /* 0: not asked yet */
-    _Atomic uint32_t processors; /* 0: not asked yet, or not known */
-    _Atomic uint32_t exit_key;   /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
+    _Atomic size_t page_bytes;     /* 0: not asked yet */
+    _Atomic uint32_t processors;   /* 0: not asked yet, or not known */
+    _Atomic uint32_t process_kept; /* the last number that was kept, by this process or one whose copy it is */
+    _Atomic uint32_t exit_key;     /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
     /* Constant after the start. */
     _Atomic(_Atomic uint32_t *) process; /* where its number is kept; NULL: nowhere */
     long seccomp_at_start;               /* the mode; a container's filter refuses without killing */
@@ -168,17 +169,20 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
     syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L);
     errno = saved;
 }
+void os_sleep(unsigned ms) {
+    static _Atomic uint32_t nobody_wakes;
+    os_wait(&nobody_wakes, 0, ms);
+}
 void os_wake(_Atomic uint32_t *word) { os_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
 /* Instead of membarrier, at which a sandbox may end the program. A processor empties its store buffer within a
  * microsecond, and has executed a fence when it goes on to another thread or to the host: so what any thread stored
  * when this began has long been seen when it ends. */
 bool os_fence_threads(void) {
-    static _Atomic uint32_t nobody_wakes;
     uint64_t end_ns = os_now_ns() + FENCE_MS * 1000000ull;
     atomic_thread_fence(memory_order_seq_cst);
     do
-        os_wait(&nobody_wakes, 0, FENCE_MS);
+        os_sleep(FENCE_MS);
     while (os_now_ns() < end_ns);
     atomic_thread_fence(memory_order_seq_cst);
     return true;
@@ -200,6 +204,11 @@ static size_t limit_of(int resource) {
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
 size_t os_locked_limit(void) { return limit_of(RLIMIT_MEMLOCK); }
+bool os_exceeds_locked(void) {
+    enum { VERSION = 0x20080522, IPC_LOCK = 14 };
+    uint32_t header[2] = {VERSION, 0}, sets[6] = {0}; /* the first is what the thread may do, of the first 32 rights */
+    return os_call(SYS_capget, (long)header, (long)sets, 0) == 0 && sets[0] >> IPC_LOCK & 1;
+}
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before) {
     return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
 }
@@ -315,8 +324,12 @@ const char *os_program(void) { return program_path[0] != '\0' ? program_path : (
 
 /* ---- the process ---- */
 
+static void keep_process(_Atomic uint32_t *kept, uint32_t number) {
+    store_relaxed(kept, number); /* not read first: that were a page fault more */
+    store_relaxed(&os_state.process_kept, number);
+}
 void os_keep_process(_Atomic uint32_t *number) {
-    store_relaxed(number, (uint32_t)getpid()); /* not read first: that were a page fault more */
+    keep_process(number, (uint32_t)getpid());
     store_relaxed(&os_state.process, number);
 }
 
@@ -325,11 +338,13 @@ static uint32_t kept_process(void) {
     return kept != NULL ? load_relaxed(kept) : 0;
 }
 
-/* Has libc made the calling process? To glibc a vfork's child is still the thread that made it. musl tells nothing, so
- * that the first to ask in a fork's child names the process. */
-static bool is_known_to_libc(uint32_t process) {
+/* Does the calling process have memory of its own, in which no number is kept yet? To glibc a vfork's child is still
+ * the thread that made it; so is a child by a system call, whose memory is a copy of its parent's. musl does not keep
+ * the number of a thread, so there the first process to ask after a fork is taken for the fork's child. */
+static bool is_copy(uint32_t process) {
     uint32_t thread = os_thread();
-    return thread == process || thread == (uint32_t)os_call(SYS_gettid, 0, 0, 0);
+    return thread == process || thread == load_relaxed(&os_state.process_kept) ||
+           thread == (uint32_t)os_call(SYS_gettid, 0, 0, 0);
 }
 
 uint32_t os_process(void) {
@@ -337,14 +352,14 @@ uint32_t os_process(void) {
     if (number != 0)
         return number;
     number = (uint32_t)getpid();
-    if (load_relaxed(&os_state.process) != NULL && is_known_to_libc(number))
-        store_relaxed(load_relaxed(&os_state.process), number);
+    if (load_relaxed(&os_state.process) != NULL && is_copy(number))
+        keep_process(load_relaxed(&os_state.process), number);
     return number;
 }
 
 bool os_is_vforked(void) {
     uint32_t number = kept_process(), own = (uint32_t)getpid();
-    return number != 0 ? number != own : !is_known_to_libc(own);
+    return number != 0 ? number != own : !is_copy(own);
 }
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for

@@ -94,8 +94,7 @@ void os_make_templates(void *address, bool huge) {
 void os_drop_templates(void *address) {
     store_seq(&os_mapping.huge_template, NULL); /* pairs with map_like */
     store_seq(&os_mapping.plain_template, NULL);
-    static _Atomic uint32_t nobody_wakes;
-    for (unsigned waited = 0; load_seq(&os_mapping.template_users) != 0; os_wait(&nobody_wakes, 0, 1))
+    for (unsigned waited = 0; load_seq(&os_mapping.template_users) != 0; os_sleep(1))
         if (waited++ == DROP_WAITS)
             return;
     os_unmap(address, OS_TEMPLATES_BYTES);

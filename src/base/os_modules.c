@@ -109,32 +109,18 @@ struct wanted {
 static int find_in_module(struct dl_phdr_info *module, size_t bytes, void *data) {
     struct wanted *wanted = data;
     (void)bytes;
-    if (!module_has(module, wanted->beside))
+    if (wanted->beside != 0 && !module_has(module, wanted->beside))
         return 0;
     struct names names = names_of(module);
     wanted->found = named(&names, wanted->name);
     if (wanted->found == 0 && module_has(module, wanted->bound))
         wanted->found = wanted->bound;
-    return 1;
+    return wanted->beside != 0 || wanted->found != 0;
 }
 
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) {
     struct wanted wanted = {name, bound, beside, 0};
     dl_iterate_phdr(find_in_module, &wanted);
-    return wanted.found;
-}
-
-static int find_anywhere(struct dl_phdr_info *module, size_t bytes, void *data) {
-    struct wanted *wanted = data;
-    (void)bytes;
-    struct names names = names_of(module);
-    wanted->found = named(&names, wanted->name);
-    return wanted->found != 0;
-}
-
-uintptr_t os_find_anywhere(const char *name) {
-    struct wanted wanted = {.name = name};
-    dl_iterate_phdr(find_anywhere, &wanted);
     return wanted.found;
 }
 

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-enum { PLACE_WAITS = 50 }; /* ms */
+enum { PLACE_WAITS = 5 }; /* ms */
 
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
@@ -44,16 +44,15 @@ static void *begin(void *at) {
     return start.run(start.argument);
 }
 
-/* At a limit of tasks the purger has the last place, which the program is to get. The kernel frees it a little after
- * the purger has ended. */
+/* At a limit of tasks the purger may have the last place, which the program is to get. The kernel frees the place
+ * shortly after the purger has ended. */
 static int make(create *next, pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                 void *argument) {
-    static _Atomic uint32_t nobody_wakes;
     int error = next(thread, attributes, run, argument);
     if (likely(error != EAGAIN) || !presence_yield())
         return error;
     for (unsigned waited = 0; error == EAGAIN && waited < PLACE_WAITS; waited++) {
-        os_wait(&nobody_wakes, 0, 1);
+        os_sleep(1);
         error = next(thread, attributes, run, argument);
     }
     presence_yielded(error == 0);

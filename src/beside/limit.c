@@ -1,6 +1,6 @@
 /* setrlimit and prlimit: what the library has reserved and never used counts against a limit on addresses, and free
  * memory against both. A program that lowers its own gets that back before, or else it could map nothing any more: no
- * library, no file, no thread's stack. So does one that locks all that it has mapped: RLIMIT_MEMLOCK counts all of it.
+ * library, no file, no thread's stack.
  *
  * Then all goes on to libc. Nothing is done for other processes, nor by a vfork's child, whose limits are its own but
  * whose memory is its parent's. Where a limit is set by a system call, the region gives up its reservation when it is
@@ -10,13 +10,11 @@
 #include "base/os.h"
 #include "beside/next.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
 typedef int set_limit(int, const struct rlimit *);
 typedef int process_limit(pid_t, int, const struct rlimit *, struct rlimit *);
-typedef int lock_all(int);
 _Static_assert(sizeof(struct rlimit) == 2 * sizeof(uint64_t), "the names with and without 64 are one function");
 
 static size_t bytes_of(const struct rlimit *limit) {
@@ -51,17 +49,3 @@ HAK_API int limit_set_of(pid_t process, int resource, const struct rlimit *limit
 HAK_API int limit_set_64(int, const struct rlimit *) __asm__("setrlimit64") __attribute__((alias("setrlimit")));
 HAK_API int limit_set_of_64(pid_t, int, const struct rlimit *, struct rlimit *) __asm__("prlimit64")
     __attribute__((alias("prlimit")));
-
-/* A limit that is refused is none: the heap may grow again. */
-HAK_API lock_all mlockall;
-HAK_API int mlockall(int flags) {
-    lock_all *next = (lock_all *)next_function(NEXT_mlockall); /* NOLINT: an address */
-    size_t limit = os_locked_limit();
-    bool counts = flags & MCL_CURRENT && limit != SIZE_MAX && !os_is_vforked();
-    if (counts)
-        alloc_limit(min_size(limit, os_address_limit()), os_data_limit());
-    int error = next != NULL ? next(flags) : os_lock_all(flags);
-    if (counts && error != 0)
-        alloc_limit(os_address_limit(), os_data_limit());
-    return error;
-}

@@ -7,9 +7,9 @@
 /* Pair with themselves: every thread that looks finds the same, and no other memory depends on them. */
 static _Atomic uintptr_t functions[NEXT_COUNT];
 static _Atomic bool malloc_is_own;
-static _Atomic bool is_done; /* stored last, before main: what was not found is not there */
+static _Atomic bool is_static; /* known from the start on: no module has a table of names */
 
-static void next_look(void) {
+__attribute__((constructor(101))) static void next_look(void) {
     struct os_next found[NEXT_COUNT + 1] = {
 #define NEXT_NAME(f) [NEXT_##f] = {.name = #f},
         NEXT_FUNCTIONS(NEXT_NAME)
@@ -19,15 +19,11 @@ static void next_look(void) {
     store_relaxed(&malloc_is_own, found[NEXT_COUNT].is_first);
     for (unsigned i = 0; i < NEXT_COUNT; i++)
         store_relaxed(&functions[i], found[i].address);
-}
-
-__attribute__((constructor(101))) static void next_start(void) {
-    next_look();
-    store_release(&is_done, true);
+    store_relaxed(&is_static, found[NEXT_COUNT].address == 0);
 }
 
 uintptr_t next_function(enum next which) {
-    if (unlikely(load_relaxed(&functions[which]) == 0) && !load_acquire(&is_done))
+    if (unlikely(load_relaxed(&functions[which]) == 0) && !load_relaxed(&is_static))
         next_look();
     return load_relaxed(&functions[which]);
 }

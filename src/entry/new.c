@@ -30,11 +30,10 @@ extern __attribute__((visibility("hidden"), alias("_ZdlPvSt11align_val_t"))) voi
 extern __attribute__((visibility("hidden"), alias("_ZdaPvSt11align_val_t"))) void our_delete_array_aligned(void *,
                                                                                                            size_t);
 
-/* Before main: secure mode tells arrays apart, or does not. */
 __attribute__((constructor(101))) static void look_at_forms(void) {
     bool ours = new_is_ours(false, false) && new_is_ours(false, true) && new_bound.delete_scalar == our_delete &&
                 new_bound.delete_aligned == our_delete_aligned;
-    store_relaxed(&hak_arrays_unknown, !ours);
+    store_relaxed(&hak_arrays_known, ours);
 }
 
 /* ---- new ---- */

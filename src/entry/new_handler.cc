@@ -16,10 +16,11 @@ __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_ca
 
 extern "C" {
 typedef void (*handler_function)();
-handler_function hak_get_new_handler() __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
+typedef handler_function get_handler();
+get_handler hak_get_new_handler __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 void hak_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 void text_line(const char *format, ...) __attribute__((visibility("hidden")));
-uintptr_t os_find_anywhere(const char *name) __attribute__((visibility("hidden")));
+uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) __attribute__((visibility("hidden")));
 void *bound_new(size_t) __asm__("_Znwm");
 void *bound_new_array(size_t) __asm__("_Znam");
 void *bound_new_aligned(size_t, size_t) __asm__("_ZnwmSt11align_val_t");
@@ -39,13 +40,12 @@ static void *try_again(size_t size, size_t alignment) {
 }
 
 template <typename Function> static Function *find(Function *bound, const char *name) {
-    return bound != nullptr ? bound : reinterpret_cast<Function *>(os_find_anywhere(name));
+    return bound != nullptr ? bound : reinterpret_cast<Function *>(os_find_function(name, 0, 0));
 }
 
 /* Asks the handler for memory until there is enough or the handler gives up. No memory helps if the alignment is no
  * power of two. */
-static void *retry(size_t size, size_t alignment) {
-    auto get = find(hak_get_new_handler, "_ZSt15get_new_handlerv");
+static void *retry(size_t size, size_t alignment, get_handler *get) {
     while ((alignment & (alignment - 1)) == 0) {
         handler_function handler = get != nullptr ? get() : nullptr;
         if (handler == nullptr)
@@ -58,7 +58,7 @@ static void *retry(size_t size, size_t alignment) {
 }
 
 __attribute__((cold)) void *new_failed(size_t size, size_t alignment) {
-    if (void *block = retry(size, alignment))
+    if (void *block = retry(size, alignment, find(hak_get_new_handler, "_ZSt15get_new_handlerv")))
         return block;
     if (auto fail = find(hak_throw_bad_alloc, "_ZSt17__throw_bad_allocv"))
         fail();
@@ -66,9 +66,10 @@ __attribute__((cold)) void *new_failed(size_t size, size_t alignment) {
     abort();
 }
 
+/* A handler that is not bound might throw what this cannot catch. */
 __attribute__((cold)) void *new_failed_nothrow(size_t size, size_t alignment) {
     try {
-        return retry(size, alignment);
+        return retry(size, alignment, hak_get_new_handler);
     } catch (...) {
         return nullptr;
     }

@@ -9,7 +9,11 @@
  * once. */
 #define LINGER_MS 2000
 #define STAYS_MS 2
-#define YIELD_MS_MAX 500 /* for how long a thread that needs the purger's place waits for its end */
+/* A thread that needs the purger's place waits so long for its end, and then looks for the place if one ended so long
+ * ago; not again for a second. A program that got the place has no purger for a minute. */
+#define YIELD_MS_MAX 500
+#define VAIN_MS 1000
+#define TAKEN_MS 60000
 
 struct presence hak_presence;
 
@@ -38,9 +42,13 @@ static void make_fork_page(void) {
 
 /* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
  * tell of the purger's stack as the program's. */
-static bool may_have_purger(void) {
-    return option(OPT_PURGER) && option(OPT_SUPERSLAB) && !load_seq(&hak_presence.yields);
+static bool may_have_purger(const struct fork_page *page) {
+    return option(OPT_PURGER) && option(OPT_SUPERSLAB) && load_seq(&page->place) == PLACE_FREE;
 }
+
+/* A moment that is no 0, and whether one was less than that ago. */
+static uint32_t stamp_ms(void) { return (uint32_t)max_size(os_now_ms(), 1); }
+static bool is_younger(uint32_t stamp, unsigned ms) { return stamp != 0 && os_age_ms(os_now_ms(), stamp) < ms; }
 
 /* After each change of `heaps`. Whoever stores `several` looks at `heaps` once more, so the last one to store it is
  * right. */
@@ -154,7 +162,7 @@ bool presence_find_purger(bool *may_start) {
     if (page == NULL)
         return false;
     bool there = load_seq(&page->purger) > PURGER_LEAVES; /* pairs with presence_leave */
-    if (!may_have_purger()) {
+    if (!may_have_purger(page)) {
         if (there)
             wake_parked(page); /* it ends */
         return false;
@@ -184,24 +192,46 @@ bool presence_thread_made(void) {
         return false;
     rmw_add(&hak_presence.threads, 1);
     rmw_add(&hak_presence.made, 1); /* pairs with presence_await, as the number of threads does */
-    uint32_t none = PURGER_NONE;
-    return may_have_purger() && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
+    uint32_t none = PURGER_NONE, taken = PLACE_TAKEN;
+    if (load_seq(&page->place) == PLACE_TAKEN && !is_younger(load_seq(&page->place_ms), TAKEN_MS))
+        rmw_cas(&page->place, &taken, PLACE_FREE);
+    return may_have_purger(page) && load_seq(&page->purger) == PURGER_NONE &&
+           rmw_cas(&page->purger, &none, PURGER_MADE);
 }
 
-/* Wakes it again and again: it may have looked just before. */
-bool presence_yield(void) {
-    struct fork_page *page = load_acquire(&hak_presence.page);
-    if (page == NULL || load_seq(&page->purger) == PURGER_NONE)
-        return false;
-    store_seq(&hak_presence.yields, true);
+/* Wakes it again and again, as it may have looked just before. */
+static void end_purger(struct fork_page *page) {
     uint32_t state, began = os_now_ms();
     while ((state = load_seq(&page->purger)) != PURGER_NONE && os_age_ms(os_now_ms(), began) < YIELD_MS_MAX) {
         os_wake(&page->purger);
         os_wait(&page->purger, state, 1);
     }
-    return state == PURGER_NONE;
 }
-void presence_yielded(bool helped) { store_seq(&hak_presence.yields, helped); }
+
+/* Not again and again where it does not help: the system refuses a thread for want of memory, too. */
+bool presence_yield(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    if (page == NULL)
+        return false;
+    bool there = load_seq(&page->purger) != PURGER_NONE;
+    if ((!there && !is_younger(load_seq(&page->ended_ms), YIELD_MS_MAX)) ||
+        is_younger(load_seq(&page->place_ms), VAIN_MS))
+        return false;
+    uint32_t free = PLACE_FREE;
+    rmw_cas(&page->place, &free, PLACE_WANTED);
+    end_purger(page);
+    return true;
+}
+
+void presence_yielded(bool helped) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t wanted = PLACE_WANTED;
+    store_seq(&page->place_ms, stamp_ms());
+    if (helped)
+        store_seq(&page->place, PLACE_TAKEN);
+    else
+        rmw_cas(&page->place, &wanted, PLACE_FREE); /* unless it helped another thread */
+}
 
 void presence_wait_for_start(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
@@ -228,16 +258,20 @@ bool presence_want_purger(void) {
 bool presence_claim_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t none = PURGER_NONE;
-    return page != NULL && may_have_purger() && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
+    return page != NULL && may_have_purger(page) && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
-void presence_release_purger(void) { store_release(&load_acquire(&hak_presence.page)->purger, PURGER_NONE); }
+void presence_release_purger(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    store_release(&page->purger, PURGER_NONE);
+    os_wake(&page->purger); /* who waits for a start may have met this one */
+}
 
 bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t began = os_now_ms(), alone_since = began;
     for (uint32_t now = began;; now = os_now_ms()) {
-        if (load_seq(&hak_presence.yields))
+        if (load_seq(&page->place) != PLACE_FREE)
             return false;
         bool alone = option(OPT_PURGER) && !has_threads(page);
         if (!alone)
@@ -256,7 +290,7 @@ void presence_park(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);
     while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
-           !load_seq(&hak_presence.yields) && has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
+           load_seq(&page->place) == PLACE_FREE && has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
     store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
@@ -274,7 +308,7 @@ void presence_leave(void) { store_seq(&load_acquire(&hak_presence.page)->purger,
 void presence_rest(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_WAITS); }
 
 static bool may_stay(const struct fork_page *page) {
-    return option(OPT_PURGER) && !load_seq(&hak_presence.yields) && has_threads(page);
+    return option(OPT_PURGER) && load_seq(&page->place) == PLACE_FREE && has_threads(page);
 }
 
 /* Programs whose threads come and go have one purger: each that ends stays twice as long as the one before. */
@@ -294,11 +328,13 @@ bool presence_await(void) {
         if (!rmw_cas(&page->purger, &state, PURGER_ENDS) && state > PURGER_WAITS)
             break;
         unsigned stays_ms = (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS);
-        os_wait(&page->purger, PURGER_ENDS, load_seq(&hak_presence.yields) ? 0 : stays_ms);
+        bool yields = load_seq(&page->place) != PLACE_FREE;
+        os_wait(&page->purger, PURGER_ENDS, yields ? 0 : stays_ms);
+        store_seq(&page->ended_ms, stamp_ms());
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);
-        bool stays = load_seq(&hak_presence.made) != made || may_stay(page);
-        if (!stays || load_seq(&hak_presence.yields) || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
+        bool stays = !yields && (load_seq(&hak_presence.made) != made || may_stay(page));
+        if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
             rmw_add(&ended, 1);
             return false;
         }

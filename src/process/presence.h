@@ -9,7 +9,8 @@
  *  3. When all threads of the program but one have ended, the purger is called, and ends a while later: that thread may
  *     want to be alone in the process (unshare, setns). Threads count whether they allocate or not, if our
  *     pthread_create made them.
- *  4. When the system refuses the program a thread, the purger ends for good if that gives the program the place.
+ *  4. When the system refuses the program a thread, the purger ends; if that gives the program the place, there is none
+ *     for a while.
  *
  * Any thread calls anything; only the purger waits, and who makes it until it runs. */
 /* SPDX-License-Identifier: MIT */
@@ -21,6 +22,15 @@ struct fork_page {
     _Atomic uint32_t known;   /* 0: this is a child that has not noticed yet */
     _Atomic uint32_t purger;  /* enum purger_state; the purger waits for it to change */
     _Atomic uint32_t process; /* os_process */
+    /* The purger's place among the threads. Sequentially consistent. */
+    _Atomic uint32_t place;    /* enum purger_place */
+    _Atomic uint32_t place_ms; /* when the program was last refused a thread; 0: never */
+    _Atomic uint32_t ended_ms; /* when a purger last ended; 0: never */
+};
+enum purger_place {
+    PLACE_FREE,   /* there may be a purger */
+    PLACE_WANTED, /* the program tries to have a thread in its place */
+    PLACE_TAKEN   /* the program has one there */
 };
 enum purger_state {
     PURGER_NONE,
@@ -43,7 +53,6 @@ struct HAK_OWN_LINES presence {
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
     _Atomic bool wanted;              /* the purger, since one last began to run. Sequentially consistent */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
-    _Atomic bool yields;              /* there is to be no purger, as the program needs its place among the threads */
     _Atomic int32_t threads;          /* that the program made by our pthread_create and that have not ended */
     _Atomic uint32_t made;            /* how many it ever made. Both sequentially consistent */
     /* What threads write when they begin and end. */
@@ -88,8 +97,8 @@ bool presence_empties_rests(void);
 /* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it
  * is wanted. */
 bool presence_thread_made(void);
-/* The system has refused the program a thread. Ends the purger if there is one, and waits for that; true: there may be
- * a place now. From then on there is none, until presence_yielded(false) says that this was in vain. */
+/* The system has refused the program a thread. True: the purger ends, or has just ended, so that there may be a place
+ * now; presence_yielded then says whether that helped. */
 bool presence_yield(void);
 void presence_yielded(bool helped);
 /* The purger is wanted: one that waits runs, and so does the next to be made. False: there is none, as the program

@@ -22,7 +22,7 @@ HAK_NOINLINE static void *secure_hit(struct heap *h, size_t bytes) {
 }
 
 HAK_COLD static void *secure_note_new(void *p, bool array) {
-    if (p != NULL && !load_relaxed(&hak_arrays_unknown))
+    if (p != NULL && load_relaxed(&hak_arrays_known))
         secure_set_maker(p, array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW);
     return p;
 }
@@ -30,7 +30,7 @@ HAK_COLD static void *secure_note_new(void *p, bool array) {
 /* A block that malloc made may be freed by any. */
 HAK_COLD static void secure_check_delete(const void *p, bool array) {
     bool other = secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY);
-    if (other && !load_relaxed(&hak_arrays_unknown))
+    if (other && load_relaxed(&hak_arrays_known))
         fail_operator(p, array, alloc_usable(p, "free"));
 }
 

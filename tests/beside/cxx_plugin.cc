@@ -23,9 +23,11 @@ extern "C" int work() {
             return 1;
         } catch (const std::bad_alloc &) {
         }
-    if (asked == 3)
-        puts("ok");
-    return asked != 3;
+    std::set_new_handler([] { throw std::bad_alloc(); }); /* is caught, or not asked */
+    if (asked != 3 || new (std::nothrow) char[too_much] != nullptr)
+        return 1;
+    puts("ok");
+    return 0;
 }
 
 #ifdef CXX_PROGRAM

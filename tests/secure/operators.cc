@@ -8,6 +8,11 @@
 using New = void *(*)(std::size_t);
 using Delete = void (*)(void *) noexcept;
 
+/* Before all constructors, the library's too. */
+static int *early;
+static void begin() { early = new int[100]; }
+__attribute__((section(".preinit_array"), used)) static void (*const begin_at)() = begin;
+
 int main() {
 #ifdef OPERATORS_NEW
     volatile auto take = static_cast<New>(::operator new);
@@ -19,6 +24,7 @@ int main() {
 #else
     auto give = [](void *p) { ::operator delete(p); };
 #endif
+    delete[] early;
     give(take(10));
     int *volatile array = new int[100];
     delete[] array;
