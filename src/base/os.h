@@ -45,8 +45,8 @@ enum os_advice {
 #define OS_TEMPLATE_BYTES (16 * MIB)
 #define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
 void os_make_templates(void *address, bool huge);
-void os_drop_templates(void *address); /* ends the templates, and unmaps them */
-void os_know_kernel(void);             /* at the start: what its version tells of moves */
+bool os_end_templates(void); /* true: from now on nothing is mapped like them, and they may be unmapped */
+void os_know_kernel(void);   /* at the start: what its version tells of moves */
 
 size_t os_page_bytes(void);
 unsigned os_processor(void);   /* the number of the processor that runs this thread; 0 where that is not known */

@@ -30,7 +30,7 @@
 
 enum { PROBE_BYTES = 1 << OS_PAGE_SHIFT };
 enum { PUT_BACK_BYTES = 2 * MIB }; /* copied between two purges */
-enum { DROP_WAITS = 100 };         /* ms */
+enum { END_WAITS = 100 };          /* ms */
 enum { READABLE_PAGES = 1024 };
 
 /* Kernels before 5.7 know no move that keeps `from`, qemu's user mode before 8.1 unmaps it. */
@@ -90,20 +90,22 @@ void os_make_templates(void *address, bool huge) {
     errno = saved;
 }
 
-/* In a fork's child `template_users` may count threads that are not here: then the templates stay. */
-void os_drop_templates(void *address) {
+/* In a fork's child `template_users` may count threads that are not here. */
+bool os_end_templates(void) {
     store_seq(&os_mapping.huge_template, NULL); /* pairs with map_like */
     store_seq(&os_mapping.plain_template, NULL);
     for (unsigned waited = 0; load_seq(&os_mapping.template_users) != 0; os_sleep(1))
-        if (waited++ == DROP_WAITS)
-            return;
-    os_unmap(address, OS_TEMPLATES_BYTES);
+        if (waited++ == END_WAITS)
+            return false;
+    return true;
 }
 
 /* Fresh memory with the advice of the template, which stays where it is (Linux 5.7). A part, as OS_FRESH. */
 static bool map_like(_Atomic(void *) *template, char *at, size_t bytes, int protection) {
     const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-    rmw_add(&os_mapping.template_users, 1); /* pairs with os_drop_templates: that waits, or this finds none */
+    if (load_seq(template) == NULL)
+        return false;
+    rmw_add(&os_mapping.template_users, 1); /* pairs with os_end_templates: that waits, or this finds none */
     void *from = load_seq(template);
     size_t done = 0;
     while (from != NULL && done < bytes) {
@@ -124,8 +126,7 @@ static bool map_fresh(enum os_map_kind kind, void *address, size_t bytes) {
         return true;
     if (kind == OS_FRESH_PLAIN || (kind == OS_FRESH_HUGE && !huge))
         return mmap(address, bytes, protection, flags, -1, 0) == address;
-    bool plain = load_seq(&os_mapping.plain_template) != NULL;
-    return (plain && map_like(&os_mapping.plain_template, address, bytes, protection)) ||
+    return map_like(&os_mapping.plain_template, address, bytes, protection) ||
            mmap(address, bytes, protection, flags | MAP_STACK, -1, 0) == address;
 }
 

@@ -1,6 +1,6 @@
-/* mlockall: where RLIMIT_MEMLOCK is a limit, it counts all that is mapped, accessible or not, and so what the library has
- * reserved. That goes back before, if the program fits into the limit then, or may exceed it: it may give up that right
- * later. Not in secure mode: without a reservation all of a SuperSlab is accessible, and so locked.
+/* mlockall: where RLIMIT_MEMLOCK is a limit, it counts all that is mapped, accessible or not, and so what the library
+ * has reserved. That goes back before, if the program fits into the limit then, or may exceed it: it may give up that
+ * right later. Not in secure mode: without a reservation all of a SuperSlab is accessible, and so locked.
  *
  * A file of its own, so that a program that has the archive and a mlockall of its own can be linked. */
 /* SPDX-License-Identifier: MIT */

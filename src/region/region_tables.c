@@ -151,7 +151,8 @@ static void cut_superslabs_and_heaps(void) {
     size_t heaps = min_size(cut_behind(&hak_region_use.kept_heaps, &hak_region_use.heaps), r->heaps_max);
     size_t behind = (r->superslabs_max - superslabs) * SUPERSLAB_BYTES;
     os_unmap(slot_address(superslabs * SUPERSLAB_SLOTS), behind);
-    os_drop_templates(slot_address(r->superslabs_max * SUPERSLAB_SLOTS));
+    if (os_end_templates())
+        os_unmap(slot_address(r->superslabs_max * SUPERSLAB_SLOTS), OS_TEMPLATES_BYTES);
     os_unmap(r->heaps + heaps * HEAP_BYTES, (r->heaps_max - heaps) * HEAP_BYTES);
 }
 
