@@ -157,7 +157,7 @@ void prove_extend(void) {
 /* Every word and every span that the caller has in it: superslab_give ends just these slots, which stay resident if
  * they are to; and what superslab_take or superslab_extend took superslab_put_back gives back as it was. */
 void prove_give(void) {
-    /* --unwind 7 --unwindset bits_of.0:33,superslab_changed.1:10,superslab_give.0:33 */
+    /* --unwind 7 --unwindset bits_of.0:33,superslab_changed.1:10,superslab_note_class.0:33 */
     struct superslab *ss = any_superslab();
     unsigned start = nondet_unsigned(), slots = nondet_unsigned();
     GIVEN(start < SUPERSLAB_SLOTS && slots >= 1 && slots <= SUPERSLAB_SLOTS - start);
