@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-enum { PLACE_WAITS = 5 }; /* ms */
+enum { PLACE_WAITS = 200 }; /* ms, of which a busy machine takes some */
 
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
