@@ -99,7 +99,6 @@ void os_allow_readers(void);   /* lets processes of the same user read this one 
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* bytes of writable memory of its own that it may still have, likewise */
 size_t os_locked_limit(void);  /* bytes that it may lock, likewise */
-bool os_exceeds_locked(void);  /* it may lock more */
 /* prlimit and mlockall, where libc's cannot be found. They set errno as those do. */
 struct rlimit;
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
@@ -124,6 +123,7 @@ char **os_environment(void); /* also before libc has started; NULL: not to be ha
 bool os_is_emulated(void);
 bool os_is_in_valgrind(void);         /* makes no system call */
 bool os_is_from_start(const char *s); /* one of the strings that the kernel put on the stack: it may be written */
+bool os_began_as_root(void);          /* makes no system call */
 bool os_is_privileged(void);          /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);            /* the kernel's number of this process; asked once, if there is a place for it */
 /* From now on os_process keeps the number there; a fork's child must find zero in it. */

@@ -204,11 +204,6 @@ static size_t limit_of(int resource) {
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
 size_t os_locked_limit(void) { return limit_of(RLIMIT_MEMLOCK); }
-bool os_exceeds_locked(void) {
-    enum { VERSION = 0x20080522, IPC_LOCK = 14 };
-    uint32_t header[2] = {VERSION, 0}, sets[6] = {0}; /* the first is what the thread may do, of the first 32 rights */
-    return os_call(SYS_capget, (long)header, (long)sets, 0) == 0 && sets[0] >> IPC_LOCK & 1;
-}
 int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before) {
     return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
 }
@@ -338,13 +333,12 @@ static uint32_t kept_process(void) {
     return kept != NULL ? load_relaxed(kept) : 0;
 }
 
-/* Does the calling process have memory of its own, in which no number is kept yet? To glibc a vfork's child is still
- * the thread that made it; so is a child by a system call, whose memory is a copy of its parent's. musl does not keep
- * the number of a thread, so there the first process to ask after a fork is taken for the fork's child. */
+/* No number is kept yet: is the calling thread the first of a process with memory of its own? To glibc a vfork's child
+ * is still the thread that made it; so is a child by a system call, whose memory is a copy of its parent's. musl does
+ * not keep the number of a thread, so there the first process to ask after a fork is taken for the fork's child. */
 static bool is_copy(uint32_t process) {
     uint32_t thread = os_thread();
-    return thread == process || thread == load_relaxed(&os_state.process_kept) ||
-           thread == (uint32_t)os_call(SYS_gettid, 0, 0, 0);
+    return thread == process || thread == load_relaxed(&os_state.process_kept);
 }
 
 uint32_t os_process(void) {
@@ -359,7 +353,7 @@ uint32_t os_process(void) {
 
 bool os_is_vforked(void) {
     uint32_t number = kept_process(), own = (uint32_t)getpid();
-    return number != 0 ? number != own : !is_copy(own);
+    return number != 0 ? number != own : !is_copy(own) && os_thread() != (uint32_t)os_call(SYS_gettid, 0, 0, 0);
 }
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for
@@ -392,4 +386,5 @@ bool os_is_in_valgrind(void) {
 bool os_is_from_start(const char *s) {
     return (uintptr_t)s > getauxval(AT_RANDOM) && (uintptr_t)s < getauxval(AT_EXECFN) && getauxval(AT_RANDOM) != 0;
 }
+bool os_began_as_root(void) { return getauxval(AT_EUID) == 0; }
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }

@@ -1,6 +1,5 @@
-/* A system in which a process may have so many threads, as RLIMIT_NPROC and a cgroup's pids.max say: a pthread_create
- * that stands between the library's and libc's, and refuses as that would. What libc makes for the library it counts
- * alone. */
+/* A pthread_create between the library's and libc's. It refuses when the process has as many threads as it may have, as
+ * the kernel does under RLIMIT_NPROC or a cgroup's pids.max. The library's own thread counts, but is never refused. */
 /* SPDX-License-Identifier: MIT */
 #include "tasks.h"
 

@@ -1,7 +1,7 @@
 /* At a limit of tasks the purger leaves its place to the program: one that waits, one that runs and one that is parked.
  * If it fails, a program that just fits into its container gets no thread more under this library.
  *
- * Where there is no place all the same the program is told, and has a purger again as soon as there is. */
+ * If there is still no place, pthread_create fails. Once there is one, the program has a purger again. */
 /* SPDX-License-Identifier: MIT */
 #include "tasks.h"
 
