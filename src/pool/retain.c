@@ -323,18 +323,27 @@ void retain_thread_ended(struct client *c) {
 
 /* ---- the purger's side ---- */
 
-bool retain_tick(struct client *c, bool scarce, bool *idle) {
+bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle) {
     uint32_t now = os_now_ms();
     *idle = presence_tick_is_idle();
     account_set_clock(now);
     size_t bound = bound_slots();
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());
-    bool over = account_empty_slots() > bound && !purge_was_refused(now);
-    if (over && (*idle || scarce))
-        purge_over(c, kept_slots(bound));
+    bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused(now);
+    if (over && (*idle || scarce)) /* purge_empty compares with what is settled */
+        purge_over(c, account_not_negative((int64_t)kept_slots(bound) - unsettled));
     if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
     decay(c, now);
     return over || !*idle;
+}
+
+unsigned retain_age_ms(int64_t unsettled) {
+    uint64_t purge = option(OPT_PURGE), age_ms = OS_WITHOUT_END;
+    if (account_lazy_slots() != 0)
+        age_ms = option(purge == PURGE_LAZY ? OPT_SS_CACHE_AGE_MS : OPT_DECAY_MS);
+    if (account_empty_slots_with(unsettled) != 0 && purge != PURGE_NEVER)
+        age_ms = min_size(age_ms, option(OPT_DECAY_MS));
+    return (unsigned)min_size(age_ms, OS_WITHOUT_END);
 }

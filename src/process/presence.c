@@ -286,14 +286,19 @@ bool presence_pause(unsigned ms) {
 
 void presence_gathers_anew(void) { store_seq(&hak_presence.gathered, false); }
 
-void presence_park(void) {
+bool presence_park(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t began = os_now_ms(), waited = 0;
     store_seq(&page->purger, PURGER_PARKED);
-    while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
-           load_seq(&page->place) == PLACE_FREE && has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
-        os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
+    while (waited < ms && load_seq(&hak_presence.settlings) == hak_presence.settlings_seen &&
+           !load_seq(&hak_presence.gathered) && load_seq(&page->place) == PLACE_FREE && has_threads(page) &&
+           load_relaxed(&page->purger) == PURGER_PARKED) {
+        os_wait(&page->purger, PURGER_PARKED, ms - waited);
+        waited = os_age_ms(os_now_ms(), began);
+    }
     store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
+    return waited < ms;
 }
 
 bool presence_has_news(void) { return load_relaxed(&hak_presence.settlings) != hak_presence.settlings_seen; }

@@ -114,8 +114,9 @@ void presence_release_purger(void);
 bool presence_pause(unsigned ms);
 /* The purger wants to park, and looks at all that has gathered. Only what gathers from now on keeps it from that. */
 void presence_gathers_anew(void);
-/* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. */
-void presence_park(void);
+/* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. False: that
+ * takes longer than `ms` milliseconds; OS_WITHOUT_END is weeks. */
+bool presence_park(unsigned ms);
 /* Was anything settled since the purger's last tick? */
 bool presence_has_news(void);
 /* A tick begins: whether there was no news. */

@@ -86,6 +86,10 @@ HAK_INLINE size_t account_active_slots(void) {
 HAK_INLINE size_t account_empty_slots(void) {
     return account_not_negative(account_empty_of(load_relaxed(&hak_account.slots)));
 }
+/* Likewise, with what heaps have not added yet: `unsettled` is the sum of what they have (deltas). */
+HAK_INLINE size_t account_empty_slots_with(int64_t unsettled) {
+    return account_not_negative(account_empty_of(load_relaxed(&hak_account.slots)) + unsettled);
+}
 HAK_INLINE size_t account_resident_slots(void) {
     return account_not_negative(account_resident_of(load_relaxed(&hak_account.slots)));
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "threads/purger.h"
 #include "base/os.h"
+#include "base/snapshot.h"
 #include "beside/other.h"
 #include "heap/outbox.h"
 #include "heap/pages.h"
@@ -94,6 +95,17 @@ static void purger_empty_idle_caches(struct heap *own) {
             empty_closed(own, h);
 }
 
+/* EMPTY slots that threads have given and taken, and have not settled. Some for each of them, which may sleep. */
+static int64_t unsettled_empty(void) {
+    int64_t sum = 0;
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
+        struct deltas since;
+        snapshot(&since, &h->client.since, sizeof since);
+        sum += since.empty;
+    }
+    return sum;
+}
+
 /* Asked before the purger parks: do threads hold anything that it would have to empty if they fell asleep? From now on
  * each thread wakes the purger when it next puts something into a ring. */
 static bool caches_hold_blocks(const struct heap *own) {
@@ -126,7 +138,7 @@ static void purge_as_asked(struct heap *h) {
 static void purger_work(void) {
     struct heap *h = thread_enter();
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
-    bool scarce = false;
+    bool scarce = false, aged = false; /* aged: what is old by now has left, and nothing was settled since */
     if (h != NULL) {
         thread_empty_heap(h); /* it may have rested */
         h->client.is_purger = true;
@@ -134,7 +146,7 @@ static void purger_work(void) {
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
             if (!caches_hold_blocks(h))
-                presence_park();
+                aged = !presence_park(aged ? OS_WITHOUT_END : retain_age_ms(unsettled_empty()));
             idle_ticks = 0;
             tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
@@ -145,9 +157,11 @@ static void purger_work(void) {
             break;
         if (ticks % IDLE_TICKS_MAX == 1)
             scarce = limits_poll_pressure();
-        idle_ticks = retain_tick(&h->client, scarce, &idle) ? 0 : idle_ticks + 1;
-        if (!idle)
+        idle_ticks = retain_tick(&h->client, scarce, unsettled_empty(), &idle) ? 0 : idle_ticks + 1;
+        if (!idle) {
             tick_ms = TICK_MS;
+            aged = false;
+        }
         bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
         if (look || ticks % IDLE_TICKS_MAX == 0) /* in a busy program a thread may sleep, too */
             purger_empty_idle_caches(h);

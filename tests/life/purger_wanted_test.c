@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LARGE_BYTES = 8 << 20, SMALL_BLOCKS = 20000, SMALL_BYTES = 2000 };
+enum { LARGE_BYTES = 8 << 20, SMALL_BLOCKS = 20000, SMALL_BYTES = 2000, SLEEPERS = 40, RETAIN_BYTES = 1 << 20 };
 
 static char text[1 << 20];
 static pthread_barrier_t grown, end;
@@ -65,17 +65,22 @@ static void grows_early(void) {
     await_heaps(3);
 }
 
-/* The purger comes although the other thread has no heap, makes the age of free memory hold, and ends when that thread
- * has. */
-static void helps_one_with_a_heap(void) {
+static pthread_t work_beside_a_sleeper(int count) {
     static char *blocks[SMALL_BLOCKS];
     grow();
     pthread_t helper = make(sleep_on);
     await_heaps(2);
-    for (int i = 0; i < SMALL_BLOCKS; i++)
+    for (int i = 0; i < count; i++)
         memset(blocks[i] = malloc(SMALL_BYTES), 1, SMALL_BYTES);
-    for (int i = 0; i < SMALL_BLOCKS; i++)
+    for (int i = 0; i < count; i++)
         free(blocks[i]);
+    return helper;
+}
+
+/* The purger comes although the other thread has no heap, makes the age of free memory hold, and ends when that thread
+ * has. */
+static void helps_one_with_a_heap(void) {
+    pthread_t helper = work_beside_a_sleeper(SMALL_BLOCKS);
     while (stat("\"rss_bytes\"", "\"total\":") > LARGE_BYTES + (6 << 20))
         usleep(10000);
     pthread_barrier_wait(&end);
@@ -96,6 +101,37 @@ static void ends_with_the_last_thread(void) {
         usleep(10000);
 }
 
+static void *give_and_sleep(void *unused) {
+    char *blocks[SMALL_BYTES];
+    for (int i = 0; i < SMALL_BYTES; i++)
+        memset(blocks[i] = malloc((size_t)100 + i), 1, (size_t)100 + i);
+    for (int i = 0; i < SMALL_BYTES; i++)
+        free(blocks[i]);
+    pthread_barrier_wait(&grown);
+    pause();
+    return unused;
+}
+
+static void await_empty(long most_bytes) {
+    while (stat("\"rss_bytes\"", "\"empty_slots\":") > most_bytes)
+        usleep(10000);
+}
+
+/* What may stay EMPTY in a program at rest leaves when it is old. */
+static void leaves_when_it_is_old(void) {
+    work_beside_a_sleeper(RETAIN_BYTES / 2 / SMALL_BYTES);
+    await_empty(0);
+}
+
+/* Many threads fall asleep, each with slots that it has given back and nobody has counted yet. */
+static void keeps_the_bound(void) {
+    pthread_barrier_init(&grown, NULL, SLEEPERS + 1);
+    for (int i = 0; i < SLEEPERS; i++)
+        make(give_and_sleep);
+    pthread_barrier_wait(&grown);
+    await_empty(RETAIN_BYTES);
+}
+
 int main(int n, char **arguments) {
     const char *what = n == 2 ? arguments[1] : "";
     pthread_barrier_init(&end, NULL, 2);
@@ -105,6 +141,10 @@ int main(int n, char **arguments) {
         helps_one_with_a_heap();
     else if (strcmp(what, "ends") == 0)
         ends_with_the_last_thread();
+    else if (strcmp(what, "bound") == 0)
+        keeps_the_bound();
+    else if (strcmp(what, "aged") == 0)
+        leaves_when_it_is_old();
     else
         return 2;
     puts("done");
