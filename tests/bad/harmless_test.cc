@@ -154,6 +154,31 @@ int overflow_two() {
     return 0;
 }
 
+/* From the last block of a slot, which is in use alone in the middle of a SuperSlab, into the next slot. */
+int overflow_far() {
+    constexpr size_t kBlock = 4096;
+    char *alone = nullptr, *blocks[1024];
+    for (char *&block : blocks) {
+        block = static_cast<char *>(memset(hidden(malloc(kBlock)), 0x5a, kBlock));
+        if (reinterpret_cast<uintptr_t>(block) % (2 * kMiB) == kMiB + 64 * kKiB - kBlock)
+            alone = block;
+    }
+    for (char *block : blocks)
+        if (block != alone)
+            free(block);
+    malloc_trim(0);
+    memset(alone, 0x5a, kBlock + 8);
+    return 0;
+}
+
+int write_into_freed_huge() {
+    char *block = static_cast<char *>(memset(hidden(malloc(5 * kMiB)), 0x5a, 5 * kMiB));
+    free(block);
+    malloc_trim(0);
+    hidden(block)[3 * kMiB] = 1;
+    return 0;
+}
+
 /* A thread that has not allocated yet may do so while the program ends. */
 int overflow_two_beside_a_thread() {
     pthread_t thread;
@@ -163,6 +188,16 @@ int overflow_two_beside_a_thread() {
     };
     return pthread_create(&thread, nullptr, wait, nullptr) == 0 ? overflow_two() : 3;
 }
+
+const struct {
+    const char *name;
+    int (*run)();
+} seen_at_the_end[] = {
+    {"overflow_two", overflow_two},
+    {"overflow_two_beside_a_thread", overflow_two_beside_a_thread},
+    {"overflow_far", overflow_far},
+    {"write_into_freed_huge", write_into_freed_huge},
+};
 
 /* Secure mode promises less: it does not take back the page of a canary that is zero now. */
 const struct {
@@ -238,6 +273,18 @@ TEST(Harmless, WhatTheEndFindsIsOneLine) {
     EXPECT_EQ(count_matching(outcome.err, "hakmem: [^ ].* \\(.*-byte block\\)"), 1u);
 }
 
+TEST(Harmless, TheEndSeesWhatWasWrittenIntoUnusedMemory) {
+    for (const char *name : {"overflow_far", "write_into_freed_huge"}) {
+        Outcome outcome = run_self({name});
+        SCOPED_TRACE(outcome.describe());
+        EXPECT_TRUE(outcome.exited(0)) << name;
+        EXPECT_EQ(lines_of(outcome.err).size(), 1u) << name;
+        EXPECT_EQ(count_matching(outcome.err, "hakmem: write into unused memory at 0x[0-9a-f]+, before this call.*"),
+                  1u)
+            << name;
+    }
+}
+
 TEST(Harmless, TheEndOfAProgramWithThreadsLooksForNothing) {
     Outcome outcome = run_self({"overflow_two_beside_a_thread"});
     EXPECT_TRUE(outcome.exited(0) && outcome.err.empty()) << outcome.describe();
@@ -267,10 +314,9 @@ int main(int argc, char **argv) {
     for (auto &one : correct)
         if (argc == 2 && strcmp(one.name, argv[1]) == 0)
             return one.run();
-    if (argc == 2 && strcmp(argv[1], "overflow_two") == 0)
-        return overflow_two();
-    if (argc == 2 && strcmp(argv[1], "overflow_two_beside_a_thread") == 0)
-        return overflow_two_beside_a_thread();
+    for (auto &one : seen_at_the_end)
+        if (argc == 2 && strcmp(one.name, argv[1]) == 0)
+            return one.run();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
