@@ -185,6 +185,12 @@ TEST(SecureStacks, FilesShowThemToo) {
                       .is_in(text.str()),
                   program.freed);
         EXPECT_EQ(Regex("\"freed\":null").is_in(text.str()), !program.freed);
+        Json report = JsonReader::read(text.str());
+        for (const Json &call : report["allocated"]["calls"].items) {
+            EXPECT_EQ(call["address"].text.substr(0, 2), "0x");
+            EXPECT_EQ(call["path"].text.substr(0, 1), "/") << "the file";
+            EXPECT_EQ(call["offset"].text.substr(0, 2), "0x");
+        }
     }
 }
 

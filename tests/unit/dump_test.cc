@@ -13,7 +13,15 @@
 #include <map>
 #include <thread>
 
+#include "../posix_regex.h"
 #include "../support.h"
+
+/* Runs behind the library's own end. */
+static bool terminated_late = false;
+__attribute__((destructor(101))) static void at_the_very_end() {
+    if (terminated_late)
+        raise(SIGTERM);
+}
 
 namespace {
 
@@ -64,6 +72,11 @@ const std::map<std::string, void (*)()> kPrograms = {
      [] {
          hold(kMiB);
          raise(SIGTERM);
+     }},
+    {"terminated_late",
+     [] {
+         hold(kMiB);
+         terminated_late = true;
      }},
     {"handled",
      [] {
@@ -203,6 +216,27 @@ TEST_F(Dumps, OnSigtermIfTheProgramLeavesItAlone) {
     Outcome handled = run("handled", {});
     EXPECT_TRUE(handled.exited(7)) << "the program's own handler runs";
     EXPECT_EQ(left(handled)["heap.PID"], "") << "written, though it ends by _exit";
+}
+
+/* Else what was written when the program ended is written once more, behind that or over it. */
+TEST_F(Dumps, TheEndOfAProgramComesOnce) {
+    Outcome terminated = run("terminated_late", {});
+    EXPECT_TRUE(terminated.killed(SIGTERM)) << terminated.describe();
+    EXPECT_EQ(left(terminated), (Files{{"heap.PID", "exit"}}));
+}
+
+/* Else `hakmem flame` takes a lifetime for a call, or shows stacks that allocated nothing. */
+TEST_F(Dumps, AStackIsFiguresThenLifetimesThenCalls) {
+    Outcome swung = run("swing", {});
+    std::ifstream file(place_ + "/heap." + std::to_string(swung.process));
+    Regex stack("stack [1-9][0-9]* [1-9][0-9]* [0-9]+ [0-9]+ [0-9]+(,[0-9]+){31}( 0x[0-9a-f]+)+");
+    unsigned stacks = 0;
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("stack ", 0) == 0) {
+            EXPECT_TRUE(stack.is_all_of(line)) << line;
+            stacks++;
+        }
+    EXPECT_GT(stacks, 0U);
 }
 
 /* Else what belongs into them ends up in a file of the program's. */

@@ -272,6 +272,23 @@ TEST(Stats, PrintWritesText) {
     hak_stats_print(-1); /* a closed descriptor must not end the program */
 }
 
+/* Else a reader takes the misses of a class for its hits. */
+TEST(Stats, FiguresOfClassesStandBelowTheirHeadings) {
+    hak_free(hak_malloc(100));
+    std::string printed = printed_figures();
+    size_t begin = printed.find("  blocks of "), end = printed.find("  counters\n");
+    ASSERT_LT(begin, end) << printed;
+    std::vector<std::string> lines = lines_of(printed.substr(begin, end - begin));
+    EXPECT_GT(lines.size(), 1U);
+    for (const char *heading : {"allocations", "misses", "hits", "held"}) {
+        size_t column = lines[0].find(heading);
+        for (auto &line : lines) {
+            ASSERT_LT(column, line.size()) << line;
+            EXPECT_TRUE(line[column - 1] == ' ' && line[column] != ' ') << heading << ":" << line;
+        }
+    }
+}
+
 /* Damages records in a child, which ends by itself or by its alarm. */
 template <class Act> void in_child(const char *or_else, Act &&act) {
     pid_t pid = fork();
