@@ -23,10 +23,11 @@ static void number_put(uint8_t *at, int64_t number) {
     memcpy(at, &narrow, sizeof narrow);
 }
 
+enum { HEADER = 20 }; /* bytes before the CIE */
+
 /* Returns the tables of a module with only one function, in a block that ends with its FDE. The function is as far from
  * its FDE as before. */
 static uint8_t *tables_of_one(const struct os_module *m, const uint8_t *fde, size_t *bytes, uintptr_t *function) {
-    enum { HEADER = 20 };
     const uint8_t *cie = fde + 4 - number_at(fde + 4);
     size_t cie_bytes = 4 + number_at(cie), fde_bytes = 4 + number_at(fde);
     *bytes = HEADER + cie_bytes + fde_bytes;
@@ -83,6 +84,23 @@ unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed) {
     free(block);
     free(whole);
     return found;
+}
+
+int table_has_row(uintptr_t code, unsigned version, int behind_end) {
+    struct os_module module, other = {0};
+    struct cfi cfi;
+    size_t bytes;
+    uintptr_t function;
+    if (!os_find_module(code, &module) || !cfi_find(&module, code, &cfi))
+        return -1;
+    uint8_t *block = tables_of_one(&module, cfi.base, &bytes, &function);
+    const uint8_t *fde = block + (int32_t)number_at(block + 16);
+    block[HEADER + 8] = (uint8_t)version; /* behind the length and the mark of a CIE */
+    other.unwind_table = other.table_begin = block;
+    other.table_end = block + bytes;
+    bool is_row = cfi_find(&other, function + number_at(fde + 12) + (uintptr_t)(intptr_t)behind_end, &cfi);
+    free(block);
+    return is_row;
 }
 
 int deep_expression(unsigned depth) {

@@ -23,6 +23,9 @@ int shape_large(int depth, stack_bottom bottom);     /* 100 KiB in each frame */
 /* stack_damage.c: looks up `code` in damaged copies of the tables of its function. Returns how often a row was found;
  * `rounds` or more means that even the intact tables had none, or that every copy had one. */
 unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed);
+/* Returns whether there is a row, in a copy of the tables whose CIE has this version, for the place that lies this far
+ * behind the end of the function of `code`. */
+int table_has_row(uintptr_t code, unsigned version, int behind_end);
 /* Returns whether an expression that puts this many (< 100) values on its stack is accepted. */
 int deep_expression(unsigned depth);
 /* Evaluates an expression whose first value is `first`; register i is 1000 + i. Returns false if it is malformed. */

@@ -213,6 +213,26 @@ TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
 STEPPING(stepping_begin, "orl $256");
 STEPPING(stepping_end, "andl $~256");
 
+/* Functions that call the one they are given. Their tables do not say where the return address lies, but in which
+ * register it is, and what it is: the expression (CFA - 8, loaded). */
+#define CALLING(name, rule)                                                                                            \
+    extern "C" void name(stack_bottom called);                                                                         \
+    __asm__(#name ":\n\t.cfi_startproc\n\tpushq %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset %rbx, 0\n\t"       \
+                  "movq 8(%rsp), %rbx\n\t" rule                                                                        \
+                  "\n\tcall *%rdi\n\tpopq %rbx\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\t"                  \
+                  ".cfi_restore %rip\n\tret\n\t.cfi_endproc")
+CALLING(calling_by_register, ".cfi_register %rip, %rbx");
+CALLING(calling_by_expression, ".cfi_escape 0x16, 16, 4, 0x09, 0xf8, 0x22, 0x06");
+
+/* Else stacks end there. */
+TEST(Stack, ReturnAddressesThatAreNotSaved) {
+    for (auto *calling : {calling_by_register, calling_by_expression}) {
+        static void (*called)(stack_bottom);
+        called = calling;
+        expect_same_in(9, [] { shape_registers(3, [] { called([] { shape_registers(3, look); }); }); });
+    }
+}
+
 unsigned steps, steps_different;
 Seen first_different;
 
@@ -570,6 +590,18 @@ TEST(Stack, DamagedTables) {
     EXPECT_LE(without_tables, 1u) << "more than what a handler returns to, of an emulator's own";
 }
 
+/* What compilers other than the test's write, and where a function ends: else stacks end in their code, or a place
+ * behind a function is taken for one in it. */
+TEST(Stack, VersionsOfTablesAndEndsOfFunctions) {
+    auto code = reinterpret_cast<uintptr_t>(look);
+    for (unsigned version : {1u, 3u}) {
+        EXPECT_TRUE(table_has_row(code, version, -1)) << version;
+        EXPECT_FALSE(table_has_row(code, version, 0)) << "behind the function";
+    }
+    for (unsigned version : {0u, 2u, 5u})
+        EXPECT_FALSE(table_has_row(code, version, -1)) << version;
+}
+
 /* ---- code that no unwind table describes ---- */
 
 /* A function made at run time, which calls the one it is given. */
@@ -629,6 +661,26 @@ TEST(Stack, CodeWithABrokenFramePointer) {
     }
     munmap(forbidden, 3 * 65536);
 }
+
+#if defined(__x86_64__)
+__attribute__((noinline)) char *look_for_byte() {
+    static char byte;
+    look();
+    return &byte;
+}
+/* Nothing was interrupted where a call returns to zeroes. They add to a byte that the called function returns the
+ * address of. */
+TEST(Stack, CodeWithZeroesBehindACall) {
+    const Made zeroes{0xf5894855, 0xd7ff9066, 0, 0, 0xc35d}; /* as kBreaksPointer, with 8 zeroes behind the call */
+    uintptr_t above[512];
+    std::fill(above, above + 512, uintptr_t{1});
+    __asm__ volatile("" ::"r"(above) : "memory");
+    seen_here = {};
+    zeroes(reinterpret_cast<stack_bottom>(look_for_byte), 0);
+    ASSERT_EQ(seen_here.n, 3u);
+    EXPECT_TRUE(zeroes.has(seen_here.mine[2]));
+}
+#endif
 
 /* The register has led to memory that could be read then. */
 TEST(Stack, CodeWithAFramePointerThatDied) {
