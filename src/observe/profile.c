@@ -123,11 +123,8 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
             if (mine == 0 || rmw_cas(place, &number, mine)) /* pairs with the load above */
                 return mine;
         }
-        if (is_stack(&stacks[number], hash, callers, depth, arena)) {
-            if (mine != 0)
-                store_relaxed(&stacks[mine].depth, 0); /* another thread was faster: the entry stays unused */
-            return number;
-        }
+        if (is_stack(&stacks[number], hash, callers, depth, arena))
+            return number; /* if another thread was faster, an entry has no samples for ever */
     }
     return 0;
 }

@@ -37,7 +37,7 @@ struct profile_total {
 };
 
 struct profile_stack {
-    /* callers; 0: not in use. The first entry also has 0: it stands for all stacks that found no place */
+    /* callers; 0: not in use yet. The first entry also has 0: it stands for all stacks that found no place */
     _Atomic uint32_t depth;
     uint32_t arena; /* number of its name, 0: the process, or an arena without name. Constant once depth is set */
     uint64_t hash;  /* likewise; so are the callers */

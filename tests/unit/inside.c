@@ -433,6 +433,7 @@ static struct inside_profile_total total_of(const struct profile_total *t) {
     return (struct inside_profile_total){load_relaxed(&t->samples), load_relaxed(&t->bytes),
                                          load_relaxed(&t->estimated_bytes), load_relaxed(&t->estimated_objects)};
 }
+const unsigned inside_profile_samples = PROFILE_SAMPLES;
 unsigned inside_profile_stacks(void) {
     return (unsigned)min_size(load_relaxed(&hak_profile.stacks_used), PROFILE_STACKS);
 }

@@ -235,6 +235,7 @@ struct inside_profile_stack {
     uint64_t lifetimes;  /* the number of all lifetimes */
     uint64_t longest_ms; /* the lower end of the longest one's range */
 };
+extern const unsigned inside_profile_samples; /* there is room for */
 unsigned inside_profile_stacks(void);
 struct inside_profile_stack inside_profile_stack_at(unsigned number);
 size_t inside_profile_live(void);                        /* samples in the table */

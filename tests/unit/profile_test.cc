@@ -382,6 +382,14 @@ TEST(Profile, BeginsAndEndsWhileBlocksAreReused) {
     }
 }
 
+/* The freed samples whose lifetime was noted. */
+double lifetimes() {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < inside_profile_stacks(); i++)
+        sum += inside_profile_stack_at(i).lifetimes;
+    return static_cast<double>(sum);
+}
+
 /* Else nobody can tell in a run of ten minutes what lives long. */
 TEST(Profile, LifetimesOfMinutesAreToldApart) {
     if (getenv("HAK_TEST_ALONE") == nullptr) { /* what was sampled before may have lived as long, on a busy machine */
@@ -408,7 +416,34 @@ TEST(Profile, LifetimesOfMinutesAreToldApart) {
         EXPECT_LE(longest, seconds * 1000 + now_ms() - begun);
         EXPECT_GT(longest * 2, seconds * 1000);
     }
+    void *block = hak_malloc(5000);
+    inside_profile_age(block, UINT32_MAX / 4 * 3); /* 37 days: longer than can be told apart */
+    double before = lifetimes();
+    hak_free(block);
+    EXPECT_EQ(lifetimes(), before + 1);
     hak_profile_stop();
+}
+
+/* Else a program with more live blocks than there are places for samples ends, or nobody is told that some are
+ * missing. */
+TEST(Profile, SamplesWithoutAPlaceAreCounted) {
+    if (getenv("HAK_TEST_ALONE") == nullptr) { /* other tests expect that there are none */
+        Outcome outcome = run_self({"--gtest_filter=Profile.SamplesWithoutAPlaceAreCounted"}, {"HAK_TEST_ALONE=1"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
+    ASSERT_EQ(hak_profile_start(1), 0);
+    std::vector<void *> blocks(inside_profile_samples + 1000); /* no page of most is touched */
+    for (void *&block : blocks)
+        block = hak_malloc(2000);
+    hak_profile_stop();
+    long dropped = counter("samples_dropped");
+    EXPECT_GE(dropped, 1000);
+    EXPECT_EQ(inside_profile_dropped(), static_cast<uint64_t>(dropped));
+    for (void *block : blocks)
+        hak_free(block);
+    EXPECT_EQ(totals().live().samples, 0);
 }
 
 TEST(Profile, ManyThreadsAtOnce) {
@@ -431,10 +466,7 @@ TEST(Profile, ManyThreadsAtOnce) {
     EXPECT_EQ(totals().live().samples, 0);
     EXPECT_EQ(totals().live().objects, 0);
     EXPECT_EQ(inside_profile_live(), 0u);
-    uint64_t lifetimes = 0;
-    for (unsigned i = 0; i < inside_profile_stacks(); i++)
-        lifetimes += inside_profile_stack_at(i).lifetimes;
-    EXPECT_EQ(static_cast<double>(lifetimes), totals().freed.samples);
+    EXPECT_EQ(lifetimes(), totals().freed.samples);
 }
 
 __attribute__((noinline, no_sanitize("address", "undefined"))) void *allocate_often() {
