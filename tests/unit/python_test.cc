@@ -47,6 +47,26 @@ TEST(Python, FramesOfAThread) {
     EXPECT_EQ(fake_capture(again, 2), 2u);
 }
 
+/* Whose frames count instructions, while those of later versions point to them. */
+TEST(Python, FramesOfAnEarlierVersion) {
+    static fake python; /* where no other was: of a code that is known, nothing is read again */
+    fake_version(10);
+    fake_make(&python);
+    fake_use(&python);
+    uintptr_t words[kMost];
+    unsigned n = fake_capture(words, kMost);
+    fake_use(nullptr);
+    fake_version(12);
+    ASSERT_EQ(n, 3u);
+    EXPECT_EQ(described(words[0]), "leaf /a.py 10 3");
+    EXPECT_EQ(described(words[1]), "größe /a.py 11 3");
+    EXPECT_EQ(described(words[2]), "€uro /a.py 13 3");
+    for (unsigned i = 0; i < 3; i++) {
+        EXPECT_EQ(static_cast<uint32_t>(words[i]), i < 2 ? i + 1 : 4) << "the instruction";
+        EXPECT_EQ(words[i] & (kFrame | kEntry), kFrame | kEntry);
+    }
+}
+
 TEST(Python, ThreadsThatAreNotPythons) {
     uintptr_t words[kMost];
     EXPECT_EQ(fake_capture(words, kMost), 0u);
