@@ -260,6 +260,33 @@ TEST(Guard, IsSwitchedWhileTheProgramRuns) {
         << outcome.describe();
 }
 
+/* The pool lies where large blocks were, and nothing of these remains. */
+void ask_for_what_was_before(size_t size) {
+    std::vector<char *> before(64);
+    for (char *&block : before)
+        block = allocate_here(200000);
+    for (char *block : before)
+        free_here(block);
+    hak_trim();
+    CHECK(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0);
+    char *guarded = nullptr;
+    for (long i = 0; i < 1000 && counter("guard_sampled") == 0; i++)
+        guarded = allocate_here(size);
+    auto pool_of = [](char *block) { return reinterpret_cast<uintptr_t>(block) / (2 * kMiB); };
+    for (char *block : before)
+        if (pool_of(block) == pool_of(guarded) && reinterpret_cast<uintptr_t>(block) % (2 * kMiB) >= kMiB)
+            hak_free(hak_realloc(block, size));
+    CHECK(false);
+}
+
+TEST(Guard, APoolKeepsNothingOfWhatLayThere) {
+    Outcome outcome = run_self({"before"}, {"HAKMEM_ON_ERROR=abort"});
+    EXPECT_TRUE(outcome.killed(SIGABRT));
+    EXPECT_TRUE(Regex("hakmem: invalid pointer 0x[0-9a-f]+ in realloc \\(a block that was never handed out\\)\n")
+                    .is_in(outcome.err))
+        << outcome.describe();
+}
+
 /* The program has a handler, as a virtual machine does that finds null pointers by it, when the library's comes before
  * that. */
 void fault_meanwhile(size_t size) {
@@ -301,6 +328,10 @@ int main(int argc, char **argv) {
     }
     if (argc == 2 && strcmp(argv[1], "switch") == 0) {
         switch_on_and_off(48);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "before") == 0) {
+        ask_for_what_was_before(48);
         return 0;
     }
     if (argc == 2 && strcmp(argv[1], "meanwhile") == 0) {

@@ -208,6 +208,9 @@ void inside_record_secure(void *block) {
     s->mid.secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE_SMALL);
 }
+void inside_record_guard(void *block) {
+    store_relaxed(&slab_at_offset((uintptr_t)block - hak_region.base)->kind, KIND_GUARD_PAGE);
+}
 void inside_record_meshed(void *block) {
     struct slab none;
     struct slab *s = mid_slab_of(block);

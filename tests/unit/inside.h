@@ -134,6 +134,8 @@ void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
 /* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
+/* For a large block: its slot has become one of a guard pool that is not published yet. */
+void inside_record_guard(void *block);
 /* For a mid block: what was a meshed slab when its kind was read is a mid slab by now. */
 void inside_record_meshed(void *block);
 

@@ -55,6 +55,13 @@ TEST(KindsDeathTest, APointerBehindALargeBlockIsInNone) {
     hak_free(p);
 }
 
+/* A wild pointer into a guard pool that another thread is just making: nothing says yet where the pool is. */
+TEST(KindsDeathTest, ABlockInAGuardPoolThatIsJustBeingMade) {
+    auto *p = static_cast<char *>(hak_malloc(4 * inside_slot_bytes));
+    EXPECT_DEATH((inside_record_guard(p), hak_free(p)), "invalid free of .* \\(a block that was never handed out\\)");
+    hak_free(p);
+}
+
 TEST(KindsDeathTest, ErrorsAreReportedByTheKind) {
     auto *p = static_cast<char *>(toy_malloc(100));
     EXPECT_DEATH(hak_free(p + 64), "hakmem: invalid free of 0x[0-9a-f]+ \\(inside a 65536-byte block\\)");
