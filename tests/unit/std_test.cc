@@ -223,6 +223,43 @@ TEST(Libc, AThreadOfTheLibraryHasNothingInTheDefaultArena) {
     EXPECT_EXIT(start_purger_with_default(), testing::ExitedWithCode(0), "");
 }
 
+size_t samples_taken() {
+    static char text[256 * kKiB];
+    hak_stats_json(text, sizeof text);
+    const char *name = "\"samples_taken\":", *found = strstr(text, name);
+    return found != nullptr ? strtoul(found + strlen(name), nullptr, 10) : 0;
+}
+/* Leaves by the number of samples that were taken as the program made its first thread: of what libc allocates. */
+[[noreturn]] void sample_a_thread(const char *purger) {
+    pthread_t thread;
+    alarm(kChildSeconds);
+    hak_option_set("PURGER", purger);
+    hak_option_set("PROFILE_RATE", "0");
+    hak_profile_start(1); /* samples nearly every block */
+    size_t before = samples_taken();
+    pthread_create(
+        &thread, nullptr, [](void *unused) { return unused; }, nullptr);
+    pthread_join(thread, nullptr);
+    _exit(static_cast<int>(samples_taken() - before));
+}
+/* Else the profile of a program shows allocations that are none of its own. */
+TEST(Libc, AThreadOfTheLibraryHasNothingInTheProfile) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "which samples nothing";
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); /* as above */
+    int without = 0, with = 0;
+    auto keep = [](int &samples) {
+        return [&samples](int status) {
+            samples = WEXITSTATUS(status);
+            return WIFEXITED(status);
+        };
+    };
+    EXPECT_EXIT(sample_a_thread("0"), keep(without), "");
+    EXPECT_EXIT(sample_a_thread("1"), keep(with), "");
+    EXPECT_GT(without, 0);
+    EXPECT_EQ(with, without);
+}
+
 TEST(Mallopt, AnswersLikeGlibc) {
     const int cases[][2] = {{M_MXFAST, 64},
                             {M_MXFAST, 0},
