@@ -56,7 +56,7 @@ bool retain_is_soon(uint32_t given_ms);
 /* ---- the purger's side ---- */
 
 /* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they
- * are also enough when memory is `scarce`. `unsettled`: EMPTY slots that threads, which may sleep, have not settled yet.
+ * are also enough when memory is `scarce`. `unsettled`: EMPTY slots that threads have not settled, and may sleep on.
  * Returns false when there is nothing more to do. */
 bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle);
 /* Milliseconds after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END: none would. */
