@@ -53,6 +53,28 @@ fn check_lost(found: &Value) {
     near(&kind(found, "begins with a pointer to a block of 176 B")["blocks"], 100);
 }
 
+/// The program that holds all of its blocks (heap/held.c), and how many it holds by variables.
+fn holding(library: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (Program, i64) {
+    let mut command = Command::new(directory().join("held"));
+    command.args(arguments).env("LD_PRELOAD", library).envs(environment.iter().copied());
+    let mut program = Program::start(&mut command);
+    let held = program.ask("how many?", "done")[0].parse().unwrap();
+    (program, held)
+}
+
+/// Each of the blocks holds another one.
+fn check_held(found: &Value, held: i64) {
+    let of = |what: &str| found[what]["objects"].as_i64().unwrap();
+    assert!(of("live") >= 2 * held, "{held} blocks are held, {found:#}");
+    assert!(of("direct") + of("held") <= HELD_BY_CHANCE, "none of {held} is lost: {found:#}");
+}
+
+fn explains_held(explanation: &Value, held: i64) {
+    let classes = explanation["classes"].as_array().unwrap();
+    let live: i64 = classes.iter().map(|class| class["live_blocks"].as_i64().unwrap()).sum();
+    assert!((2 * held..2 * held + 20).contains(&live), "{held} blocks are held, and {live} live: {classes:?}");
+}
+
 /// Else a leak that is over is never found: nothing grows any more, and nothing was sampled.
 #[test]
 fn blocks_that_nothing_points_to_are_found() {
@@ -66,6 +88,20 @@ fn blocks_that_nothing_points_to_are_found() {
     program.tell("and now?"); // nothing of it is changed, and it goes on
     let refused = refusal(&["leak", "--unreachable", &program.pid(), "--for", "5s"]);
     assert!(refused.contains("cannot be used with"), "{refused}");
+}
+
+/// Else nearly the whole heap of a program whose slabs share pages is called lost, and is in no figure.
+#[test]
+fn blocks_in_meshed_slabs_are_held() {
+    let Some(library) = library() else { return };
+    let (program, held) = holding(&library, &["sparse", "200000", "112", "40"], &[("HAKMEM_MESH", "1")]);
+    let explanation = explain(&program.pid());
+    let counter = explanation["counters"].as_array().unwrap().iter().find(|one| one["name"] == "mesh_merged_pages");
+    if counter.unwrap()["value"] == 0 {
+        return eprintln!("skipped: this system does not let pages be shared");
+    }
+    check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
+    explains_held(&explanation, held);
 }
 
 /// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.

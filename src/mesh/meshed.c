@@ -17,9 +17,9 @@
 #define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back, or has */
 #define HELD_SHIFT 14        /* in `blocks`: above their number, the process whose pass holds the slab; 0: none */
 
+_Atomic(struct meshed *) meshed_table_made; /* MESHED_MAX. The first compare-and-swap wins */
 static HAK_APART struct {
-    _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
-    _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
+    _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: entry i of the table is a slab's */
     _Atomic uint32_t mappings, mappings_max; /* of merged pages; 0: not asked yet */
     _Atomic uint32_t files;                  /* numbers given out; relaxed: nothing depends on their order */
 } meshes;
@@ -27,12 +27,12 @@ static HAK_APART struct {
 /* ---- the table ---- */
 
 static struct meshed *table(void) {
-    struct meshed *known = load_acquire(&meshes.table);
+    struct meshed *known = load_acquire(&meshed_table_made);
     if (known != NULL)
         return known;
     size_t bytes = round_up(MESHED_MAX * sizeof(struct meshed), os_page_bytes());
     struct meshed *made = os_map(OS_MEMORY, NULL, bytes);
-    if (made != NULL && rmw_cas(&meshes.table, &known, made))
+    if (made != NULL && rmw_cas(&meshed_table_made, &known, made))
         return made;
     if (made != NULL)
         os_unmap(made, bytes);
@@ -43,7 +43,7 @@ static struct meshed *table(void) {
  * claim finds out. */
 static struct meshed *meshed_of(const struct slab *s) {
     PROVEN(mesh_kind, load_acquire(&s->kind)); /* pairs with meshed_close: what it wrote is there */
-    return load_acquire(&meshes.table) + load_relaxed(&s->tiny.closed_index) % MESHED_MAX;
+    return load_acquire(&meshed_table_made) + load_relaxed(&s->tiny.closed_index) % MESHED_MAX;
 }
 
 struct meshed *meshed_reserve(struct slab *s) {

@@ -27,6 +27,8 @@ struct meshed {
     uint32_t unused;           /* bit i: page i has no live block, and its memory went back */
     _Atomic uint64_t map[MESHED_BLOCKS_MAX / 64]; /* bit i: block i is live */
 };
+/* The table of them, where a closed slab has the place `closed_index`; NULL: nothing was meshed yet. For inspect.c. */
+extern HAK_HIDDEN _Atomic(struct meshed *) meshed_table_made;
 
 /* Counts `n` more mappings of merged pages. Returns false if that would exceed their bound. */
 bool meshed_add_mappings(unsigned n);

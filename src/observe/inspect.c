@@ -7,6 +7,7 @@
 #include "hakmem.h"
 #include "heap/ring.h"
 #include "learn/tuner.h"
+#include "mesh/meshed.h"
 #include "observe/profile.h"
 #include "observe/python.h"
 #include "process/presence.h"
@@ -23,6 +24,7 @@ F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, inbox) F(slab, free_blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, first_offset) F(slab, tiny.list) F(slab, tiny.countdown) F(slab, tiny.floor) F(slab, tiny.carved) \
 F(slab, tiny.place) F(slab, tiny.purged_pages) F(slab, tiny.purged_blocks) F(slab, tiny.page_flags) \
+F(slab, tiny.closed_index) F(meshed, map) \
 F(slab, mid.start) F(slab, mid.block_bytes) F(slab, mid.blocks) F(slab, mid.state) F(slab, mid.secure) \
 F(slab, single.bytes) F(slab, single.state) F(slab, single.lead_bytes) F(slab, single.span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
@@ -58,13 +60,13 @@ F(python_code, lines_bytes) F(python_code, first_line)
 #define SIZES(S) \
 S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) \
 S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) \
-S(profile_sample) S(python_code)
+S(profile_sample) S(python_code) S(meshed)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) \
 C(RING_CLASSES) \
 C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_PACKED) C(KIND_SECURE_SMALL) \
-C(KIND_SECURE_LARGE) C(KIND_IN_ARENA) \
+C(KIND_SECURE_LARGE) C(KIND_MESHED) C(KIND_IN_ARENA) \
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_USABLE) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(BLOCK_LAZY) C(PAGES_LAZY) C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
@@ -115,6 +117,7 @@ static const struct inspect_place places[] = {
     {"python", &hak_python},
     {"arenas", &hak_arenas},
     {"span_table", &span_table_made},
+    {"meshed", &meshed_table_made},
 };
 // clang-format on
 

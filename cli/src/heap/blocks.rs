@@ -4,6 +4,7 @@
 //!     tiny slab, the blocks themselves: the first word of a free one is a link, whose upper half is that of its slab's
 //!     address xor the key.
 //!  2. Slots are copied when they are first needed, without pages that are not there: reading makes nothing resident.
+//!     Pages of files, which meshed slabs have, are there although this process may not have touched them.
 //!  3. A block has a number; an address anywhere in a live block leads to it by arithmetic.
 // SPDX-License-Identifier: MIT
 
@@ -12,7 +13,7 @@ use super::layout::{word, SizeClass};
 use super::model::Tier;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
-use super::spans::{secure_states, Pooled, Region, SlabFacts};
+use super::spans::{meshed_blocks, secure_states, Pooled, Region, SlabFacts};
 use anyhow::Result;
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
@@ -30,6 +31,8 @@ pub struct Copied {
     pagemap: Option<Pagemap>,
     base: u64,
     slot_bytes: u64,
+    /// Mappings of files, lowest first.
+    of_files: Vec<Range<u64>>,
     /// Empty: the slot is zero.
     slots: Vec<Option<Box<[u8]>>>,
     zero: Box<[u8]>,
@@ -65,24 +68,35 @@ pub fn pages_where(pagemap: Option<&Pagemap>, range: Range<u64>, passes: impl Fn
     found
 }
 
+/// What two ranges share; it may be empty.
+pub fn shared(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    one.start.max(other.start)..one.end.min(other.end)
+}
+
 impl Copied {
-    fn new(remote: Remote, region: &Region, facts: &SlabFacts) -> Copied {
-        Copied {
+    fn new(remote: Remote, region: &Region, facts: &SlabFacts) -> Result<Copied> {
+        let areas = remote.mappings(false)?;
+        Ok(Copied {
             pagemap: remote.pagemap(),
             remote,
             base: region.base,
             slot_bytes: facts.slot_bytes,
+            of_files: areas.iter().filter(|area| area.inode != 0).map(|area| area.start..area.end).collect(),
             slots: vec![None; region.superslabs * facts.superslab_slots as usize],
             zero: vec![0; facts.slot_bytes as usize].into(),
             held: 0,
             most: spare_memory(),
-        }
+        })
     }
 
     fn read(&self, slot: usize) -> Box<[u8]> {
         let start = self.base + slot as u64 * self.slot_bytes;
+        let whole = start..start + self.slot_bytes;
         let is_there = |entry: u64| entry & (area::PRESENT | area::SWAPPED) != 0;
-        let parts = pages_where(self.pagemap.as_ref(), start..start + self.slot_bytes, is_there);
+        let mut parts = pages_where(self.pagemap.as_ref(), whole.clone(), is_there);
+        let first = self.of_files.partition_point(|range| range.end <= start);
+        let of_files = self.of_files[first..].iter().take_while(|range| range.start < whole.end);
+        parts.extend(of_files.map(|range| shared(range, &whole)));
         let mut bytes = if parts.is_empty() { Vec::new() } else { vec![0; self.slot_bytes as usize] };
         for part in parts {
             // What cannot be read stays zero.
@@ -244,7 +258,7 @@ impl Reader {
         let slots = region.superslabs * facts.superslab_slots as usize;
         let blocks =
             Blocks { base: region.base, slot_bytes: facts.slot_bytes, of_slot: vec![0; slots], ..Blocks::default() };
-        let copied = Copied::new(self.remote.clone(), &region, facts);
+        let copied = Copied::new(self.remote.clone(), &region, facts)?;
         let pooled = self.pooled(&region)?;
         let mut finder = Finder { reader: self, facts, region, copied, blocks };
         finder.look_at(&pooled)?;
@@ -289,7 +303,7 @@ impl Finder<'_> {
             })
         };
         let span = match facts.kind_of(record) {
-            kind if kind == facts.kind_tiny => class(Tier::Tiny),
+            kind if [facts.kind_tiny, facts.kind_meshed].contains(&kind) => class(Tier::Tiny),
             kind if kind == facts.kind_mid => class(Tier::Mid),
             kind if kind == facts.kind_large => Some(one(Tier::Large, start)),
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, start)),
@@ -323,6 +337,7 @@ impl Finder<'_> {
 
     fn add(&mut self, slot: usize, slots: usize, span: Span, record: &[u8]) {
         let live: Vec<bool> = match span.tier {
+            Tier::Tiny if self.facts.kind_of(record) == self.facts.kind_meshed => self.live_meshed(record),
             Tier::Tiny => self.live_tiny(slot, &span, record),
             Tier::Huge => vec![true],
             Tier::Secure if self.facts.kind_of(record) == self.facts.kind_secure_small => {
@@ -356,6 +371,10 @@ impl Finder<'_> {
             !gone && word(bytes, from as usize) >> 32 != mark
         };
         (0..carved).map(is_live).collect()
+    }
+
+    fn live_meshed(&self, record: &[u8]) -> Vec<bool> {
+        meshed_blocks(&self.reader.remote, self.facts, self.region.meshed, record).unwrap_or_default()
     }
 
     fn live_secure(&self, span: &Span, record: &[u8]) -> Vec<bool> {

@@ -2,7 +2,7 @@
 //! words of records and tables, and memory without an end.
 // SPDX-License-Identifier: MIT
 
-use super::image::{facts_of_the_library, Memory};
+use super::image::{facts_of_the_library, Memory, BASE};
 use super::reader::{Detail, Reader};
 use super::{advice, patience, reach};
 use crate::picture::page;
@@ -58,7 +58,9 @@ fn a_sound_heap_is_read_whole() {
     assert_eq!(snapshot.heaps[0].cached, 4 * (16 + 32 + 48 + 64) + 3 * 96 + 10240, "lists, outbox, ring");
     assert!(snapshot.rounding_waste.is_some());
     let (blocks, _) = reader.blocks().unwrap();
-    assert!(blocks.live().count() > 100 && blocks.find(super::image::BASE + 60 * 16).is_none());
+    assert!(blocks.live().count() > 100 && blocks.find(BASE + 60 * 16).is_none());
+    let in_meshed = |block: u64| blocks.find(BASE + 20 * 65536 + block * 80).is_some();
+    assert_eq!([0, 1, 2, 3, 4].map(in_meshed), [false, true, false, true, false]);
     assert_eq!(reader.samples().unwrap().stacks.len(), 20);
     assert!(reader.snapshot(Detail::Sums).unwrap().superslabs.is_empty());
     assert_eq!(ask_all(memory), ALL);
@@ -79,6 +81,24 @@ fn a_library_without_lazy_memory_is_read() {
     let heap = Reader::open(remote, &found).unwrap().snapshot(Detail::Slots).unwrap().heap;
     assert!(heap.lazy == 0 && heap.empty_slots > 0, "{heap:?}");
     assert_eq!(ask_all(memory), ALL);
+}
+
+/// Else what a slot of a later library holds is called lost.
+#[test]
+fn slots_of_an_unknown_kind_are_roots() {
+    let memory = Memory::sound();
+    memory.set_slab(23, "slab.kind", 15);
+    let (remote, found) = memory.remote();
+    let reader = Reader::open(remote, &found).unwrap();
+    let block = BASE + 20 * 65536 + 80; // a live one
+    let is_lost = || reach::search(&reader).unwrap().lost.iter().any(|one| one.block.address == block);
+    for place in [BASE + 23 * 65536, BASE + 24 * 65536 - 8] {
+        let before = memory.change(place, &0_u64.to_le_bytes());
+        assert!(is_lost());
+        memory.change(place, &block.to_le_bytes());
+        assert!(!is_lost(), "{place:#x}");
+        memory.change(place, &before);
+    }
 }
 
 /// Else a process that says its slabs have 0 bytes, or that it has 2^40 options, ends or stops whoever looks.

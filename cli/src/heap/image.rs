@@ -20,6 +20,8 @@ const ROWS_AT: u64 = 0x5400_0000_0000;
 const SLABS_AT: u64 = 0x5800_0000_0000;
 pub const BASE: u64 = 0x6000_0000_0000;
 const SUPERSLABS: u64 = 3;
+/// The mapping of the slots ends in the middle of slot 23, and another one begins.
+const SLOT_CUT: u64 = 23 * 65536 + 32768;
 const HEAPS: u64 = 2;
 
 #[derive(Default)]
@@ -56,7 +58,8 @@ impl Image for Memory {
         };
         let text = area(0x40_0000, 0x1000, "[heap]")
             + &area(HEAPS_AT, 4 << 20, "")
-            + &area(BASE, SUPERSLABS << 21, "")
+            + &area(BASE, SLOT_CUT, "")
+            + &area(BASE + SLOT_CUT, (SUPERSLABS << 21) - SLOT_CUT, "")
             + &area(0x7ff0_0000_0000, 0x2000, "[stack]");
         areas(text.as_bytes())
     }
@@ -153,6 +156,9 @@ impl Builder {
     }
 
     fn slabs(&mut self) {
+        let (variable, entries) = (self.place("meshed", 8), self.place("meshes", self.constant("sizeof meshed")));
+        self.put(variable, &entries.to_le_bytes());
+        self.set(entries, "meshed.map", 0b1010);
         let (slots, size) = (self.constant("SUPERSLAB_SLOTS"), self.constant("sizeof slab"));
         self.parts.insert(SLABS_AT, vec![0; (SUPERSLABS * slots * size) as usize]);
         self.parts.insert(ROWS_AT, vec![0; self.constant("sizeof superslab_row") as usize]);
@@ -163,8 +169,11 @@ impl Builder {
             self.set(record, "superslab.lazy", 0x0f00_0000);
             for slot in 0..slots {
                 let record = SLABS_AT + (superslab * slots + slot) * size;
-                let kind = ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"]
-                    [(slot % 5) as usize];
+                let kind = match slot {
+                    20 => "KIND_MESHED",
+                    _ => ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"]
+                        [(slot % 5) as usize],
+                };
                 self.set(record, "slab.kind", self.constant(kind));
                 self.set(record, "slab.owner", HEAPS_AT);
                 self.set(record, "slab.slots", 1);
@@ -367,6 +376,13 @@ impl Memory {
     /// Sets a word of a variable.
     pub fn set(&self, variable: &str, offset: u64, word: u64) {
         self.change(self.places[variable] + offset, &word.to_le_bytes());
+    }
+
+    /// Sets a field of a slot's record.
+    pub fn set_slab(&self, slot: u64, field: &str, value: u64) {
+        let fact = |name: &str| facts_of_the_library().into_iter().find(|(fact, ..)| *fact == name).unwrap();
+        let ((_, at, bytes), (_, size, _)) = (fact(field), fact("sizeof slab"));
+        self.change(SLABS_AT + slot * size + at, &value.to_le_bytes()[..bytes as usize]);
     }
 
     /// Where a fact's name is.

@@ -185,11 +185,12 @@ facts! {
             list = "slab.tiny.list" upto 8, countdown = "slab.tiny.countdown" upto 4, floor = "slab.tiny.floor" upto 4,
             carved = "slab.tiny.carved" upto 4, place = "slab.tiny.place" upto 4,
             purged_blocks = "slab.tiny.purged_blocks" upto 4, purged_pages = "slab.tiny.purged_pages" upto 4,
+            closed_index = "slab.tiny.closed_index" upto 4,
             start = "slab.mid.start" upto 8, block_bytes = "slab.mid.block_bytes" upto 4,
             blocks = "slab.mid.blocks" upto 4, secure = "slab.mid.secure" upto 8, bytes = "slab.single.bytes" upto 8,
             secure_large_state = "slab.single.state" upto 4, lead_bytes = "slab.single.lead_bytes" upto 8,
             span_slots = "slab.single.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
-        arrays: state = "slab.mid.state" of 1;
+        arrays: state = "slab.mid.state" of 1, meshed_map = "meshed.map" of 8;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
             secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
@@ -197,6 +198,7 @@ facts! {
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
             kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE,
                 kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
+            kind_meshed = "KIND_MESHED" in BYTE, meshed_size = "sizeof meshed" in 1..=STRUCT_MAX,
             kind_in_arena = "KIND_IN_ARENA" in BYTE,
             on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE,
                 block_live = "BLOCK_LIVE" in BYTE,
@@ -214,7 +216,7 @@ impl SlabFacts {
     /// How many slots the span has that the record says begins there; None: the kind is not known here.
     pub fn slots_of(&self, record: &[u8]) -> Option<u64> {
         match self.kind_of(record) {
-            kind if kind == self.kind_tiny || kind == self.kind_packed => Some(1),
+            kind if [self.kind_tiny, self.kind_packed, self.kind_meshed].contains(&kind) => Some(1),
             kind if [self.kind_mid, self.kind_large, self.kind_secure_small].contains(&kind) => {
                 Some(self.slots.of(record))
             }
@@ -377,7 +379,7 @@ macro_rules! places {
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options
     live_options option_texts ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
-    preset_names asked profile python span_table arenas
+    preset_names asked profile python span_table meshed arenas
 }
 
 #[derive(Debug)]

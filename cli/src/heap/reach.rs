@@ -12,7 +12,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::area::{self, Area};
-use super::blocks::{pages_where, Bits, Block, Blocks, Copied};
+use super::blocks::{pages_where, shared, Bits, Block, Blocks, Copied};
 use super::patience;
 use super::reader::Reader;
 use super::remote::Remote;
@@ -182,8 +182,9 @@ impl Reader {
             let begin = inside.min().filter(|_| guarded || area.name == "[stack]");
             let start = begin.map_or(area.start, |at| area.start.max(at.saturating_sub(RED_ZONE) & !7));
             let mut ranges = without(start..area.end, &own);
-            let is_inside = |other: &&Range<u64>| other.start >= area.start && other.end <= area.end;
-            ranges.extend(marker.blocks.others.iter().filter(is_inside).cloned());
+            // A slot may have several mappings, of which each has a part.
+            let others = marker.blocks.others.iter().map(|other| shared(other, &(area.start..area.end)));
+            ranges.extend(others.filter(|part| !part.is_empty()));
             for range in ranges {
                 for at in (range.start..range.end).step_by(1 << 30) {
                     let range = at..range.end.min(at + (1 << 30));

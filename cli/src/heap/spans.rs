@@ -34,6 +34,8 @@ pub struct Region {
     pub rows: u64,
     /// The lowest of them.
     pub tables: u64,
+    /// What is known of meshed slabs; 0: there is none.
+    pub meshed: u64,
     /// Handed out so far.
     pub superslabs: usize,
     pub superslabs_max: u64,
@@ -347,6 +349,7 @@ impl<'a> Census<'a> {
         };
         match facts.kind_of(record) {
             kind if kind == facts.kind_tiny => self.tiny_span(slot, record),
+            kind if kind == facts.kind_meshed => self.meshed_span(record),
             kind if kind == facts.kind_mid => self.mid_span(slot, record),
             kind if kind == facts.kind_large => {
                 let live = state == facts.block_live;
@@ -400,6 +403,31 @@ impl<'a> Census<'a> {
             free_pages: 0,
             may_move: !current,
             owner: self.heap_numbers.get(&(facts.owner.of(record) & !facts.on_loan)).copied(),
+        })
+    }
+
+    /// No thread allocates from it: it has no owner, no list and no inbox.
+    fn meshed_span(&self, record: &[u8]) -> Option<Span> {
+        let facts = self.facts;
+        let class_id = facts.class_id.of(record) as usize;
+        let size = *self.sizes.get(class_id).filter(|_| class_id < facts.tiny_classes as usize)?;
+        let live = meshed_blocks(self.remote, facts, self.region.meshed, record)?;
+        let live_blocks = live.iter().take(size.blocks as usize).filter(|&&live| live).count() as u64;
+        Some(Span {
+            tier: Tier::Tiny,
+            class_id,
+            slots: 1,
+            block_bytes: size.block_bytes,
+            blocks: size.blocks,
+            live_blocks,
+            cached_blocks: 0,
+            free_blocks: size.blocks - live_blocks,
+            live: live_blocks * size.block_bytes,
+            cached: 0,
+            lazy: 0,
+            free_pages: 0,
+            may_move: false,
+            owner: None,
         })
     }
 
@@ -674,6 +702,13 @@ pub fn secure_states(remote: &Remote, facts: &SlabFacts, known: u64, blocks: u64
     remote.read_pieces(&pieces, &mut bytes).ok()?;
     let states = bytes.chunks_exact(2).map(|state| u64::from(u16::from_le_bytes([state[0], state[1]])));
     Some(states.take(blocks as usize).collect())
+}
+
+/// Which blocks of a meshed slab are live.
+pub fn meshed_blocks(remote: &Remote, facts: &SlabFacts, table: u64, record: &[u8]) -> Option<Vec<bool>> {
+    let place = facts.closed_index.of(record) * facts.meshed_size + facts.meshed_map.at as u64;
+    let map = remote.read_vec(table.checked_add(place).filter(|_| table != 0)?, facts.meshed_map.bytes).ok()?;
+    Some(map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 != 0)).collect())
 }
 
 fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {
