@@ -53,10 +53,12 @@ fn check_lost(found: &Value) {
     near(&kind(found, "begins with a pointer to a block of 176 B")["blocks"], 100);
 }
 
-/// The program that holds all of its blocks (heap/held.c), and how many it holds by variables.
-fn holding(library: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (Program, i64) {
-    let mut command = Command::new(directory().join("held"));
-    command.args(arguments).env("LD_PRELOAD", library).envs(environment.iter().copied());
+/// The program that holds all of its blocks (heap/held.c), and how many it holds by variables. `limit`: what a shell
+/// does before.
+fn holding(library: &Path, limit: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (Program, i64) {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit}; LD_PRELOAD=\"$1\"; export LD_PRELOAD; shift; exec \"$@\""), "sh"]);
+    command.arg(library).arg(directory().join("held")).args(arguments).envs(environment.iter().copied());
     let mut program = Program::start(&mut command);
     let held = program.ask("how many?", "done")[0].parse().unwrap();
     (program, held)
@@ -94,7 +96,7 @@ fn blocks_that_nothing_points_to_are_found() {
 #[test]
 fn blocks_in_meshed_slabs_are_held() {
     let Some(library) = library() else { return };
-    let (program, held) = holding(&library, &["sparse", "200000", "112", "40"], &[("HAKMEM_MESH", "1")]);
+    let (program, held) = holding(&library, ":", &["sparse", "200000", "112", "40"], &[("HAKMEM_MESH", "1")]);
     let explanation = explain(&program.pid());
     let counter = explanation["counters"].as_array().unwrap().iter().find(|one| one["name"] == "mesh_merged_pages");
     if counter.unwrap()["value"] == 0 {
@@ -102,6 +104,24 @@ fn blocks_in_meshed_slabs_are_held() {
     }
     check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
     explains_held(&explanation, held);
+}
+
+/// Else in a program whose addresses are limited, what packed blocks hold is called lost, and free pieces are live.
+#[test]
+fn packed_blocks_are_held() {
+    let Some(library) = library() else { return };
+    let (program, held) = holding(&library, "ulimit -v 300000", &["blocks", "3000", "20000"], &[]);
+    let explanation = explain(&program.pid());
+    let classes = explanation["classes"].as_array().unwrap();
+    let large = classes.iter().find(|class| class["tier"] == "large").unwrap();
+    let (blocks, live) = (large["live_blocks"].as_i64().unwrap(), large["live"].as_i64().unwrap());
+    assert!(blocks > 500 && live == blocks * 20480, "in pieces of 1 KiB: {large}");
+    explains_held(&explanation, held);
+    check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
+    let what = json(&["what", &program.pid(), "--json"]);
+    let holding = what["kinds"].as_array().unwrap().iter().filter(|kind| kind["most_bytes"] == 20480);
+    assert!(holding.clone().all(|kind| kind["category"] == "pointer" && kind["least_bytes"] == 20480), "{what:#}");
+    assert_eq!(holding.map(|kind| kind["blocks"].as_i64().unwrap()).sum::<i64>(), held, "{what:#}");
 }
 
 /// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.

@@ -18,7 +18,7 @@
 // clang-format off
 /* F(struct, field) */
 #define FIELDS(F) \
-F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, tables) \
+F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, packs) F(region, tables) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, inbox) F(slab, free_blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
@@ -27,6 +27,7 @@ F(slab, tiny.place) F(slab, tiny.purged_pages) F(slab, tiny.purged_blocks) F(sla
 F(slab, tiny.closed_index) F(meshed, map) \
 F(slab, mid.start) F(slab, mid.block_bytes) F(slab, mid.blocks) F(slab, mid.state) F(slab, mid.secure) \
 F(slab, single.bytes) F(slab, single.state) F(slab, single.lead_bytes) F(slab, single.span_slots) \
+F(pack, free) F(pack, begins) F(pack, ends) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
 F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
 F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
@@ -60,7 +61,7 @@ F(python_code, lines_bytes) F(python_code, first_line)
 #define SIZES(S) \
 S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) \
 S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) \
-S(profile_sample) S(python_code) S(meshed)
+S(profile_sample) S(python_code) S(meshed) S(pack)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) \
@@ -76,7 +77,7 @@ C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(START) C(LIVE
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) \
 C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PROFILE_ARENAS) \
-C(PYTHON_CODES)
+C(PYTHON_CODES) C(PIECE_BYTES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},

@@ -2,7 +2,7 @@
 //!
 //!  1. Each span's record says how large its blocks are. Which are live, the states beside the record say, or, in a
 //!     tiny slab, the blocks themselves: the first word of a free one is a link, whose upper half is that of its slab's
-//!     address xor the key.
+//!     address xor the key. A packed block is a span of its own, from where it begins to where it ends.
 //!  2. Slots are copied when they are first needed, without pages that are not there: reading makes nothing resident.
 //!     Pages of files, which meshed slabs have, are there although this process may not have touched them.
 //!  3. A block has a number; an address anywhere in a live block leads to it by arithmetic.
@@ -13,7 +13,7 @@ use super::layout::{word, SizeClass};
 use super::model::Tier;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
-use super::spans::{meshed_blocks, secure_states, Pooled, Region, SlabFacts};
+use super::spans::{meshed_blocks, secure_states, Pack, Pooled, Region, SlabFacts};
 use anyhow::Result;
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
@@ -195,8 +195,9 @@ pub struct Block {
 pub struct Blocks {
     base: u64,
     slot_bytes: u64,
+    /// Lowest first.
     spans: Vec<Span>,
-    /// The span that each slot is in, + 1.
+    /// The last span that has a part of each slot, + 1.
     of_slot: Vec<u32>,
     live: Bits,
     /// ACTIVE, and no span of blocks.
@@ -216,8 +217,11 @@ impl Blocks {
     /// The live block that the address is in.
     pub fn find(&self, address: u64) -> Option<Block> {
         let slot = address.wrapping_sub(self.base) / self.slot_bytes.max(1);
-        let span = self.of_slot.get(slot as usize)?.checked_sub(1)?;
-        let span = &self.spans[span as usize];
+        let mut last = self.of_slot.get(slot as usize)?.checked_sub(1)? as usize;
+        while self.spans[last].start > address {
+            last = last.checked_sub(1)?;
+        }
+        let span = &self.spans[last];
         let index = address.checked_sub(span.start)? / span.block_bytes;
         let found = index < span.blocks && self.live.has(span.first + index as usize);
         found.then(|| span.block(index))
@@ -249,6 +253,8 @@ struct Finder<'a> {
     region: Region,
     copied: Copied,
     blocks: Blocks,
+    /// Where the packed block begins that goes on in this slot.
+    packed: Option<(u64, usize)>,
 }
 
 impl Reader {
@@ -260,7 +266,7 @@ impl Reader {
             Blocks { base: region.base, slot_bytes: facts.slot_bytes, of_slot: vec![0; slots], ..Blocks::default() };
         let copied = Copied::new(self.remote.clone(), &region, facts)?;
         let pooled = self.pooled(&region)?;
-        let mut finder = Finder { reader: self, facts, region, copied, blocks };
+        let mut finder = Finder { reader: self, facts, region, copied, blocks, packed: None };
         finder.look_at(&pooled)?;
         Ok((finder.blocks, finder.copied))
     }
@@ -288,6 +294,13 @@ impl Finder<'_> {
     fn look_at_span(&mut self, slot: usize, record: &[u8]) -> usize {
         let facts = self.facts;
         let start = self.region.base + slot as u64 * facts.slot_bytes;
+        if facts.kind_of(record) == facts.kind_packed {
+            match Pack::read(&self.reader.remote, facts, &self.region, slot) {
+                Some(pack) => self.look_at_pieces(slot, start, &pack),
+                None => self.blocks.others.push(start..start + facts.slot_bytes),
+            }
+            return 1;
+        }
         let room = (self.blocks.of_slot.len() - slot) as u64 * facts.slot_bytes;
         let bytes = facts.bytes.of(record).min(room);
         let first = self.blocks.count();
@@ -307,9 +320,6 @@ impl Finder<'_> {
             kind if kind == facts.kind_mid => class(Tier::Mid),
             kind if kind == facts.kind_large => Some(one(Tier::Large, start)),
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, start)),
-            kind if kind == facts.kind_packed => {
-                Some(Span { block_bytes: facts.slot_bytes.min(room), ..one(Tier::Large, start) })
-            }
             kind if kind == facts.kind_secure_small => {
                 let (start, block_bytes) = (facts.start.of(record), facts.block_bytes.of(record));
                 let blocks = facts.blocks.of(record);
@@ -335,6 +345,22 @@ impl Finder<'_> {
         slots as usize
     }
 
+    fn look_at_pieces(&mut self, slot: usize, start: u64, pack: &Pack) {
+        let mut begin = self.packed.filter(|&(_, next)| next == slot).map(|(begin, _)| begin);
+        for piece in 0..64 {
+            let at = start + piece * self.facts.piece_bytes;
+            if pack.begins >> piece & 1 != 0 {
+                begin = Some(at);
+            }
+            if let Some(begin) = begin.take_if(|_| pack.ends >> piece & 1 != 0) {
+                let (block_bytes, first) = (at + self.facts.piece_bytes - begin, self.blocks.count());
+                let slots = ((begin - self.region.base) / self.facts.slot_bytes) as usize..slot + 1;
+                self.push(slots, Span { tier: Tier::Large, start: begin, block_bytes, blocks: 1, first }, &[true]);
+            }
+        }
+        self.packed = begin.map(|begin| (begin, slot + 1));
+    }
+
     fn add(&mut self, slot: usize, slots: usize, span: Span, record: &[u8]) {
         let live: Vec<bool> = match span.tier {
             Tier::Tiny if self.facts.kind_of(record) == self.facts.kind_meshed => self.live_meshed(record),
@@ -346,10 +372,14 @@ impl Finder<'_> {
             Tier::Secure => vec![self.is_live(self.facts.secure_large_state.of(record))],
             _ => (0..span.blocks as usize).map(|i| self.is_live(self.facts.state.element(record, i, 1))).collect(),
         };
+        self.push(slot..slot + slots, span, &live);
+    }
+
+    fn push(&mut self, slots: Range<usize>, span: Span, live: &[bool]) {
         let blocks = &mut self.blocks;
         blocks.spans.push(span);
         let number = blocks.spans.len() as u32;
-        blocks.of_slot[slot..slot + slots].fill(number);
+        blocks.of_slot[slots].fill(number);
         blocks.live.0.resize(blocks.count().div_ceil(64), 0);
         for (index, _) in live.iter().take(span.blocks as usize).enumerate().filter(|(_, &live)| live) {
             blocks.live.set(span.first + index);

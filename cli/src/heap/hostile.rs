@@ -61,6 +61,9 @@ fn a_sound_heap_is_read_whole() {
     assert!(blocks.live().count() > 100 && blocks.find(BASE + 60 * 16).is_none());
     let in_meshed = |block: u64| blocks.find(BASE + 20 * 65536 + block * 80).is_some();
     assert_eq!([0, 1, 2, 3, 4].map(in_meshed), [false, true, false, true, false]);
+    let piece = |number: u64| blocks.find(BASE + 21 * 65536 + number * 1024 + 1).map(|block| block.bytes);
+    assert_eq!([61, 62, 66, 67, 71, 72].map(piece), [None, Some(5120), Some(5120), Some(5120), Some(5120), None]);
+    assert!(blocks.find(BASE + 22 * 65536).unwrap() != blocks.find(BASE + 22 * 65536 + 3072).unwrap());
     assert_eq!(reader.samples().unwrap().stacks.len(), 20);
     assert!(reader.snapshot(Detail::Sums).unwrap().superslabs.is_empty());
     assert_eq!(ask_all(memory), ALL);

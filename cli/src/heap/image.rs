@@ -159,6 +159,14 @@ impl Builder {
         let (variable, entries) = (self.place("meshed", 8), self.place("meshes", self.constant("sizeof meshed")));
         self.put(variable, &entries.to_le_bytes());
         self.set(entries, "meshed.map", 0b1010);
+        let packs = self.place("packs", SUPERSLABS * 32 * self.constant("sizeof pack"));
+        // One from the last two pieces of slot 21 to the first three of slot 22, and five behind it.
+        for (slot, free, begins, ends) in [(21, !(3 << 62), 1 << 62, 0), (22, !0xff, 1 << 3, 1 << 2 | 1 << 7)] {
+            let record = packs + slot * self.constant("sizeof pack");
+            for (field, bits) in [("pack.free", free), ("pack.begins", begins), ("pack.ends", ends)] {
+                self.set(record, field, bits);
+            }
+        }
         let (slots, size) = (self.constant("SUPERSLAB_SLOTS"), self.constant("sizeof slab"));
         self.parts.insert(SLABS_AT, vec![0; (SUPERSLABS * slots * size) as usize]);
         self.parts.insert(ROWS_AT, vec![0; self.constant("sizeof superslab_row") as usize]);
@@ -171,6 +179,7 @@ impl Builder {
                 let record = SLABS_AT + (superslab * slots + slot) * size;
                 let kind = match slot {
                     20 => "KIND_MESHED",
+                    21 | 22 => "KIND_PACKED",
                     _ => ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"]
                         [(slot % 5) as usize],
                 };
@@ -222,11 +231,13 @@ impl Builder {
 
     fn rest(&mut self) {
         let region = self.place("region", self.constant("sizeof region"));
+        let packs = self.places.iter().find(|(name, _)| *name == "packs").unwrap().1;
         for (field, value) in [
             ("region.base", BASE),
             ("region.slabs", SLABS_AT),
             ("region.rows", ROWS_AT),
             ("region.tables", HEAPS_AT),
+            ("region.packs", packs),
             ("region.superslabs_max", 1 << 23),
         ] {
             self.set(region, field, value);

@@ -189,11 +189,13 @@ facts! {
             start = "slab.mid.start" upto 8, block_bytes = "slab.mid.block_bytes" upto 4,
             blocks = "slab.mid.blocks" upto 4, secure = "slab.mid.secure" upto 8, bytes = "slab.single.bytes" upto 8,
             secure_large_state = "slab.single.state" upto 4, lead_bytes = "slab.single.lead_bytes" upto 8,
-            span_slots = "slab.single.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
+            span_slots = "slab.single.span_slots" upto 8, secure_held = "secure_span.held" upto 4,
+            pack_free = "pack.free" upto 8, pack_begins = "pack.begins" upto 8, pack_ends = "pack.ends" upto 8;
         arrays: state = "slab.mid.state" of 1, meshed_map = "meshed.map" of 8;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
             secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
+            pack_size = "sizeof pack" in 1..=4096, piece_bytes = "PIECE_BYTES" in 1 << 10..=16 << 10,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
             kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE,
@@ -274,7 +276,8 @@ facts! {
     RegionFacts {
         numbers: base = "region.base" upto 8, window = "region.window" upto 4, slabs = "region.slabs" upto 8,
             key = "region.key" upto 8, rows = "region.rows" upto 8, tables = "region.tables" upto 8,
-            superslabs_max = "region.superslabs_max" upto 8, superslabs = "region_use.superslabs" upto 8,
+            packs = "region.packs" upto 8, superslabs_max = "region.superslabs_max" upto 8,
+            superslabs = "region_use.superslabs" upto 8,
             word = "superslab.word" upto 8, huge = "superslab.huge" upto 4, arena = "superslab.arena" upto 4;
         arrays: ;
         constants: region_size = "sizeof region" in 1..=STRUCT_MAX, use_size = "sizeof region_use" in 1..=STRUCT_MAX,
@@ -457,6 +460,7 @@ impl Layout {
         let rules = [
             ("SLOT_BYTES", slab.slot_bytes.is_power_of_two()),
             ("SUPERSLAB_BYTES", slab.superslab_bytes == slab.superslab_slots * slab.slot_bytes),
+            ("PIECE_BYTES", slab.slot_bytes == 64 * slab.piece_bytes),
             ("TINY_CLASSES", slab.tiny_classes <= self.table.classes),
             ("heap.list", heap.list.bytes as u64 >= slab.tiny_classes * 8),
             ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),

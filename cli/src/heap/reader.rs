@@ -173,6 +173,7 @@ impl Reader {
             key: facts.key.of(&bytes),
             rows: facts.rows.of(&bytes),
             tables: facts.tables.of(&bytes),
+            packs: facts.packs.of(&bytes),
             meshed: self.remote.number(places.meshed)?,
             superslabs: superslabs as usize,
             superslabs_max,

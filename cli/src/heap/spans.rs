@@ -34,6 +34,8 @@ pub struct Region {
     pub rows: u64,
     /// The lowest of them.
     pub tables: u64,
+    /// What is known of packed slots.
+    pub packs: u64,
     /// What is known of meshed slabs; 0: there is none.
     pub meshed: u64,
     /// Handed out so far.
@@ -356,10 +358,12 @@ impl<'a> Census<'a> {
                 Some(one(Tier::Large, live, !live))
             }
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, true, false)),
-            // Which of its pieces are free is not looked at: the whole slot counts as the program's.
             kind if kind == facts.kind_packed => {
-                let bytes = facts.slot_bytes;
-                Some(Span { block_bytes: bytes, live: bytes, ..one(Tier::Large, true, false) })
+                let pack = Pack::read(self.remote, facts, &self.region, slot)?;
+                let blocks = u64::from(pack.begins.count_ones());
+                let live = u64::from((!pack.free).count_ones()) * facts.piece_bytes;
+                let span = Span { blocks, live_blocks: blocks, live, ..one(Tier::Large, true, false) };
+                Some(Span { block_bytes: facts.slot_bytes, ..span })
             }
             kind if kind == facts.kind_secure_small => self.secure_span(record),
             kind if kind == facts.kind_secure_large => {
@@ -702,6 +706,23 @@ pub fn secure_states(remote: &Remote, facts: &SlabFacts, known: u64, blocks: u64
     remote.read_pieces(&pieces, &mut bytes).ok()?;
     let states = bytes.chunks_exact(2).map(|state| u64::from(u16::from_le_bytes([state[0], state[1]])));
     Some(states.take(blocks as usize).collect())
+}
+
+/// A packed slot (src/tiers/packed.c): a bit for each of its 64 pieces.
+pub struct Pack {
+    pub free: u64,
+    /// Blocks begin with these pieces, and end with those, perhaps in a later slot.
+    pub begins: u64,
+    pub ends: u64,
+}
+
+impl Pack {
+    pub fn read(remote: &Remote, facts: &SlabFacts, region: &Region, slot: usize) -> Option<Pack> {
+        let at = region.packs.checked_add(slot as u64 * facts.pack_size)?;
+        let pack = remote.read_vec(at, facts.pack_size as usize).ok()?;
+        let [free, begins, ends] = [facts.pack_free, facts.pack_begins, facts.pack_ends].map(|word| word.of(&pack));
+        Some(Pack { free, begins, ends })
+    }
 }
 
 /// Which blocks of a meshed slab are live.

@@ -1,5 +1,5 @@
 /* Holds blocks, so that none of them is lost, and answers each line of its input by "done". Of its arguments the first
- * says how, and the others what `number` has below. Each block that is held by a variable holds one of 304 bytes.
+ * says how, and the others what `number` has below. Each block that is held by a variable holds one of 320 bytes.
  *
  *   blocks COUNT BYTES         blocks in a table of pointers
  *   sparse COUNT BYTES KEEP    the same, of which one in KEEP stays, at random; then memory is given back */
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELD_MAX = 200000, HOLDS_BYTES = 304 };
+enum { HELD_MAX = 200000, HOLDS_BYTES = 320 };
 
 static size_t number[3];
 static void **held[HELD_MAX];
