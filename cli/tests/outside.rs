@@ -124,6 +124,20 @@ fn packed_blocks_are_held() {
     assert_eq!(holding.map(|kind| kind["blocks"].as_i64().unwrap()).sum::<i64>(), held, "{what:#}");
 }
 
+/// Else what the guarded samples of a program in production hold is called lost.
+#[test]
+fn guarded_blocks_are_held() {
+    let Some(library) = library() else { return };
+    let guarded = [("HAKMEM_GUARD_SAMPLE_BYTES", "20000")];
+    let (program, held) = holding(&library, ":", &["blocks", "2000", "4000"], &guarded);
+    let explanation = explain(&program.pid());
+    let classes = explanation["classes"].as_array().unwrap();
+    let large = classes.iter().find(|class| class["tier"] == "large").unwrap();
+    assert!((16..=32).contains(&large["live_blocks"].as_i64().unwrap()), "nearly all slots for them: {large}");
+    explains_held(&explanation, held);
+    check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
+}
+
 /// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.
 #[test]
 fn no_signal_is_lost_while_the_program_stands_still() {

@@ -177,6 +177,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
         count(&h->client.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
         s->single.bytes = slot->at.bytes;
+        s->single.lead_bytes = slot->at.block % SLOT_BYTES;
         store_relaxed(&s->single.state, BLOCK_LIVE);
         capture(&slot->allocated);
     }

@@ -103,7 +103,7 @@ struct single_slab {
     uint32_t slack_bytes;  /* large, huge: the part of `bytes` behind what was asked for; constant */
     uint16_t kept_pages;   /* secure mode: freed, and resident in the quarantine */
     uint16_t maker;        /* secure mode: enum secure_maker */
-    size_t lead_bytes;     /* secure mode: the part of the span before the block; constant */
+    size_t lead_bytes;     /* secure mode, sampled: the part of the span before the block; constant */
     _Atomic uint8_t state; /* enum block_state, in secure mode, too; the thread that makes it free goes on */
     bool is_huge;          /* secure mode: huge pages were asked for; constant */
     bool has_guards;       /* secure mode: the rest of the span is inaccessible guards; constant */

@@ -302,7 +302,7 @@ impl Finder<'_> {
             return 1;
         }
         let room = (self.blocks.of_slot.len() - slot) as u64 * facts.slot_bytes;
-        let bytes = facts.bytes.of(record).min(room);
+        let (bytes, lead) = (facts.bytes.of(record).min(room), facts.lead_bytes.of(record) % facts.slot_bytes);
         let first = self.blocks.count();
         let one = |tier, start| Span { tier, start, block_bytes: bytes, blocks: 1, first };
         let class = |sizes: &[SizeClass]| sizes.get(facts.class_id.of(record) as usize).copied();
@@ -320,14 +320,13 @@ impl Finder<'_> {
             kind if kind == facts.kind_mid => class(Tier::Mid),
             kind if kind == facts.kind_large => Some(one(Tier::Large, start)),
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, start)),
+            kind if kind == facts.kind_guard_page => Some(one(Tier::Large, start + lead)),
             kind if kind == facts.kind_secure_small => {
                 let (start, block_bytes) = (facts.start.of(record), facts.block_bytes.of(record));
                 let blocks = facts.blocks.of(record);
                 Some(Span { tier: Tier::Secure, start, block_bytes, blocks, first })
             }
-            kind if kind == facts.kind_secure_large => {
-                Some(one(Tier::Secure, start + facts.lead_bytes.of(record) % facts.slot_bytes))
-            }
+            kind if kind == facts.kind_secure_large => Some(one(Tier::Secure, start + lead)),
             _ => None,
         };
         let slots = facts.slots_of(record).unwrap_or(1).clamp(1, room / facts.slot_bytes);
@@ -369,8 +368,10 @@ impl Finder<'_> {
             Tier::Secure if self.facts.kind_of(record) == self.facts.kind_secure_small => {
                 self.live_secure(&span, record)
             }
-            Tier::Secure => vec![self.is_live(self.facts.secure_large_state.of(record))],
-            _ => (0..span.blocks as usize).map(|i| self.is_live(self.facts.state.element(record, i, 1))).collect(),
+            Tier::Large | Tier::Secure => vec![self.is_live(self.facts.single_state.of(record))],
+            Tier::Mid => {
+                (0..span.blocks as usize).map(|i| self.is_live(self.facts.state.element(record, i, 1))).collect()
+            }
         };
         self.push(slot..slot + slots, span, &live);
     }

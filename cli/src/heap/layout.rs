@@ -188,7 +188,7 @@ facts! {
             closed_index = "slab.tiny.closed_index" upto 4,
             start = "slab.mid.start" upto 8, block_bytes = "slab.mid.block_bytes" upto 4,
             blocks = "slab.mid.blocks" upto 4, secure = "slab.mid.secure" upto 8, bytes = "slab.single.bytes" upto 8,
-            secure_large_state = "slab.single.state" upto 4, lead_bytes = "slab.single.lead_bytes" upto 8,
+            single_state = "slab.single.state" upto 4, lead_bytes = "slab.single.lead_bytes" upto 8,
             span_slots = "slab.single.span_slots" upto 8, secure_held = "secure_span.held" upto 4,
             pack_free = "pack.free" upto 8, pack_begins = "pack.begins" upto 8, pack_ends = "pack.ends" upto 8;
         arrays: state = "slab.mid.state" of 1, meshed_map = "meshed.map" of 8;
@@ -199,6 +199,7 @@ facts! {
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
             kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE,
+            kind_guard_page = "KIND_GUARD_PAGE" in BYTE,
                 kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
             kind_meshed = "KIND_MESHED" in BYTE, meshed_size = "sizeof meshed" in 1..=STRUCT_MAX,
             kind_in_arena = "KIND_IN_ARENA" in BYTE,
@@ -218,7 +219,9 @@ impl SlabFacts {
     /// How many slots the span has that the record says begins there; None: the kind is not known here.
     pub fn slots_of(&self, record: &[u8]) -> Option<u64> {
         match self.kind_of(record) {
-            kind if [self.kind_tiny, self.kind_packed, self.kind_meshed].contains(&kind) => Some(1),
+            kind if [self.kind_tiny, self.kind_packed, self.kind_guard_page, self.kind_meshed].contains(&kind) => {
+                Some(1)
+            }
             kind if [self.kind_mid, self.kind_large, self.kind_secure_small].contains(&kind) => {
                 Some(self.slots.of(record))
             }

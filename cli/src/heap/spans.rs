@@ -331,7 +331,7 @@ impl<'a> Census<'a> {
     fn span(&mut self, slot: usize, record: &[u8]) -> Option<Span> {
         let facts = self.facts;
         let slots = facts.slots_of(record)? as usize;
-        let state = facts.state.element(record, 0, 1) & facts.block_state;
+        let is_live = facts.single_state.of(record) & facts.block_state == facts.block_live;
         let bytes = facts.bytes.of(record);
         let one = |tier, live: bool, cached: bool| Span {
             tier,
@@ -353,10 +353,7 @@ impl<'a> Census<'a> {
             kind if kind == facts.kind_tiny => self.tiny_span(slot, record),
             kind if kind == facts.kind_meshed => self.meshed_span(record),
             kind if kind == facts.kind_mid => self.mid_span(slot, record),
-            kind if kind == facts.kind_large => {
-                let live = state == facts.block_live;
-                Some(one(Tier::Large, live, !live))
-            }
+            kind if kind == facts.kind_large => Some(one(Tier::Large, is_live, !is_live)),
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, true, false)),
             kind if kind == facts.kind_packed => {
                 let pack = Pack::read(self.remote, facts, &self.region, slot)?;
@@ -365,11 +362,9 @@ impl<'a> Census<'a> {
                 let span = Span { blocks, live_blocks: blocks, live, ..one(Tier::Large, true, false) };
                 Some(Span { block_bytes: facts.slot_bytes, ..span })
             }
+            kind if kind == facts.kind_guard_page => Some(one(Tier::Large, is_live, false)),
             kind if kind == facts.kind_secure_small => self.secure_span(record),
-            kind if kind == facts.kind_secure_large => {
-                let live = facts.secure_large_state.of(record) & facts.block_state == facts.block_live;
-                Some(one(Tier::Secure, live, false))
-            }
+            kind if kind == facts.kind_secure_large => Some(one(Tier::Secure, is_live, false)),
             _ => None,
         }
     }
@@ -774,8 +769,7 @@ mod tests {
         let counts = SlabFacts { inbox: at(16, 8), secure: at(24, 8), floor: at(32, 2), blocks: at(36, 4), ..counts };
         let counts = SlabFacts { carved: at(40, 4), purged_blocks: at(44, 2), state: at(64, 64), ..counts };
         let counts = SlabFacts { purged_pages: at(48, 4), ..counts };
-        let guarded =
-            SlabFacts { kind_secure_large: 6, secure_large_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
+        let guarded = SlabFacts { kind_secure_large: 6, single_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
         SlabFacts { span_slots: at(80, 8), secure_lines: 2, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
     }
 
