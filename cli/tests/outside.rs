@@ -138,6 +138,16 @@ fn guarded_blocks_are_held() {
     check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
 }
 
+/// Else a program has several times as many live blocks as soon as they are sampled.
+#[test]
+fn what_sampling_cuts_off_a_list_is_free() {
+    let Some(library) = library() else { return };
+    for environment in [&[][..], &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "4k")]] {
+        let (program, held) = holding(&library, ":", &["refilled"], environment);
+        explains_held(&explain(&program.pid()), held);
+    }
+}
+
 /// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.
 #[test]
 fn no_signal_is_lost_while_the_program_stands_still() {

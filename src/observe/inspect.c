@@ -34,6 +34,7 @@ F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) 
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, ring) \
 F(heap, client) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
+F(heap, sampled) F(sampler_class, rest) \
 F(client, counters) F(client, arena) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, held_and_popped) F(ring, block_kib) \
@@ -61,7 +62,7 @@ F(python_code, lines_bytes) F(python_code, first_line)
 #define SIZES(S) \
 S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) \
 S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) \
-S(profile_sample) S(python_code) S(meshed) S(pack)
+S(profile_sample) S(python_code) S(meshed) S(pack) S(sampler_class)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) \

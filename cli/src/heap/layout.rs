@@ -264,13 +264,13 @@ facts! {
             next = "heap.next" upto 8, purge_seen = "heap.purge_seen" upto 8, outbox_slab = "outbox_entry.slab" upto 4,
             outbox_blocks = "outbox_entry.blocks" upto 4, ring_held_and_popped = "ring.held_and_popped" upto 8,
             ring_block_kib = "ring.block_kib" upto 4, row_blocks = "ledger_row.blocks" upto 8,
-            row_misses = "ledger_row.misses" upto 8;
+            row_misses = "ledger_row.misses" upto 8, rest = "sampler_class.rest" upto 8;
         arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1,
-            ring = "heap.ring" of 8, client = "heap.client" of 1,
+            sampled = "heap.sampled" of 1, ring = "heap.ring" of 8, client = "heap.client" of 1,
             counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
             outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
-                ring_held_bits = "RING_HELD_BITS" in 1..=32,
+                ring_held_bits = "RING_HELD_BITS" in 1..=32, sampled_size = "sizeof sampler_class" in 1..=4096,
             counter_count = "COUNTER_COUNT" in 1..=512, row_size = "sizeof ledger_row" in 1..=256;
     }
 }
@@ -466,6 +466,7 @@ impl Layout {
             ("PIECE_BYTES", slab.slot_bytes == 64 * slab.piece_bytes),
             ("TINY_CLASSES", slab.tiny_classes <= self.table.classes),
             ("heap.list", heap.list.bytes as u64 >= slab.tiny_classes * 8),
+            ("heap.sampled", heap.sampled.bytes as u64 >= slab.tiny_classes * heap.sampled_size),
             ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),
             ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),
             ("heap.client", heap.client.at as u64 + heap.counters.end() <= heap.heap_size),

@@ -287,10 +287,14 @@ impl Reader {
                 share.live = share.live.saturating_sub(blocks * size.block_bytes);
             }
         };
-        for class_id in 0..self.layout.slab.tiny_classes as usize {
-            let first = facts.list.element(heap, class_id, 8);
-            let blocks = census.list(first, self.sizes[class_id].blocks).len() as u64;
-            cache(census, class_id, blocks);
+        // While allocations are sampled, a part of each list waits beside it.
+        let rests = facts.sampled.slice(heap).chunks_exact(facts.sampled_size as usize);
+        let rests = rests.map(|sampled| facts.rest.of(sampled));
+        for (class_id, rest) in (0..self.layout.slab.tiny_classes as usize).zip(rests) {
+            for first in [facts.list.element(heap, class_id, 8), rest] {
+                let blocks = census.list(first, self.sizes[class_id].blocks).len() as u64;
+                cache(census, class_id, blocks);
+            }
         }
         let outbox = facts.outbox.slice(heap).chunks_exact(facts.outbox_entry_size as usize);
         for entry in outbox.take(facts.outbox_entries as usize) {

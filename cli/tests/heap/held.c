@@ -2,7 +2,8 @@
  * says how, and the others what `number` has below. Each block that is held by a variable holds one of 320 bytes.
  *
  *   blocks COUNT BYTES         blocks in a table of pointers
- *   sparse COUNT BYTES KEEP    the same, of which one in KEEP stays, at random; then memory is given back */
+ *   sparse COUNT BYTES KEEP    the same, of which one in KEEP stays, at random; then memory is given back
+ *   refilled                   the same in eight classes, of which one in 16 stays; then each class allocates again */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,20 +31,36 @@ static void blocks(void) {
         hold(i, number[1]);
 }
 
-static void sparse(void) {
-    unsigned dice = 1;
-    for (size_t i = 0; i < number[0]; i++)
-        held[i] = allocate(number[1]);
-    for (size_t i = 0; i < number[0]; i++) {
+/* So many from the first place on, of which one in `keep` stays. */
+static void hold_some(size_t first, size_t count, size_t bytes, size_t keep) {
+    static unsigned dice = 1;
+    for (size_t i = first; i < first + count; i++)
+        held[i] = allocate(bytes);
+    for (size_t i = first; i < first + count; i++) {
         dice = dice * 1664525 + 1013904223;
-        if ((dice >> 8) % number[2] != 0) {
+        if ((dice >> 8) % keep != 0) {
             free(held[i]);
             held[i] = NULL;
         } else {
             held[i][0] = allocate(HOLDS_BYTES);
         }
     }
+}
+
+static void sparse(void) {
+    hold_some(0, number[0], number[1], number[2]);
     malloc_trim(0);
+}
+
+static void refilled(void) {
+    enum { BLOCKS = 4096 };
+    for (size_t i = 0; i < 8; i++) {
+        size_t first = i * BLOCKS, left = 5;
+        hold_some(first, BLOCKS, 32 * (i + 1), 16);
+        for (size_t at = first; left != 0; at++)
+            if (held[at] == NULL)
+                hold(at, 32 * (i + 1)), left--;
+    }
 }
 
 int main(int argc, char **argv) {
@@ -54,6 +71,8 @@ int main(int argc, char **argv) {
         blocks();
     else if (strcmp(argv[1], "sparse") == 0)
         sparse();
+    else if (strcmp(argv[1], "refilled") == 0)
+        refilled();
     setbuf(stdout, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {
         size_t count = 0;
