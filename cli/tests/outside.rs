@@ -148,6 +148,14 @@ fn what_sampling_cuts_off_a_list_is_free() {
     }
 }
 
+/// Else all is lost that a program with stacks of its own keeps beside them: fibers that wait, for example.
+#[test]
+fn what_lies_below_a_stack_in_its_mapping_holds_blocks() {
+    let Some(library) = library() else { return };
+    let (program, held) = holding(&library, ":", &["below", "1000", "100"], &[]);
+    check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
+}
+
 /// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.
 #[test]
 fn no_signal_is_lost_while_the_program_stands_still() {

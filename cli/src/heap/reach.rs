@@ -1,7 +1,8 @@
 //! Which live blocks can the program still reach? Those that nothing points to are lost.
 //!
 //!  1. Roots are the registers of all threads, their stacks from the stack pointer on, and every page outside the heap
-//!     that the program has written: variables, thread-local storage, mappings.
+//!     that the program has written: variables, thread-local storage, mappings. Stacks are those that the kernel and
+//!     libc made; what programs made themselves is looked through as a whole, for other things may lie there.
 //!  2. Each aligned word that is an address anywhere in a live block counts as a pointer, and so on from block to
 //!     block. A number that looks like an address hides a leak; a pointer that is kept xor something, or in a file,
 //!     makes one up.
@@ -156,6 +157,23 @@ fn is_written(area: &Area, entry: u64) -> bool {
     is_there && (entry & area::OF_A_FILE == 0 || area.access.starts_with("rw-s"))
 }
 
+fn is_guard(before: &Area, area: &Area) -> bool {
+    before.end == area.start && before.access.starts_with("---")
+}
+
+/// Is this the used part of a stack that libc made for a thread? The thread's descriptor is at its end, and says in two
+/// words where the stack begins, with its guard, and how long it is: in glibc as in musl.
+fn is_stack_of_libc(remote: &Remote, guard: &Area, used: Range<u64>) -> bool {
+    let (page, start) = (hakmem_base::proc::page_bytes(), used.start.next_multiple_of(8));
+    let bytes = remote.read_vec(start, used.end.saturating_sub(start) as usize).unwrap_or_default();
+    let words: Vec<u64> = words(&bytes).collect();
+    (start..).step_by(8).zip(words.windows(2)).any(|(at, pair)| {
+        let (begin, length) = (pair[0], pair[1]);
+        let is_whole = (guard.start..guard.end).contains(&begin) && begin % page == 0 && length % page == 0;
+        is_whole && begin.checked_add(length).is_some_and(|end| (at..=used.end).contains(&end))
+    })
+}
+
 impl Reader {
     /// Addresses of blocks that lie there do not hold the blocks.
     fn own_tables(&self) -> Result<Vec<Range<u64>>> {
@@ -175,11 +193,13 @@ impl Reader {
         let (areas, pagemap) = (remote.mappings(false)?, remote.pagemap());
         marker.mark(stopped.registers.iter().copied());
         for (number, area) in areas.iter().enumerate().filter(|(_, area)| is_root(area)) {
-            let guarded =
-                number > 0 && areas[number - 1].end == area.start && areas[number - 1].access.starts_with("---");
+            let guard = number.checked_sub(1).map(|before| &areas[before]).filter(|before| is_guard(before, area));
             let inside = stopped.stack_pointers.iter().filter(|&&at| (area.start..area.end).contains(&at));
             // What lies below the stack pointer is over, unless the mapping is more than a stack.
-            let begin = inside.min().filter(|_| guarded || area.name == "[stack]");
+            let is_stack = |&&at: &&u64| {
+                area.name == "[stack]" || guard.is_some_and(|guard| is_stack_of_libc(remote, guard, at..area.end))
+            };
+            let begin = inside.min().filter(is_stack);
             let start = begin.map_or(area.start, |at| area.start.max(at.saturating_sub(RED_ZONE) & !7));
             let mut ranges = without(start..area.end, &own);
             // A slot may have several mappings, of which each has a part.
@@ -224,6 +244,33 @@ pub(super) fn search(reader: &Reader) -> Result<Search> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Else what functions left on the stacks of other threads hides leaks, or what a program keeps beside stacks of
+    /// its own is called lost.
+    #[test]
+    fn stacks_of_libc_are_told_from_others() {
+        let is_stack = |at: u64| {
+            let me = Remote::open(std::process::id() as hakmem_base::proc::Pid).unwrap();
+            let areas = me.mappings(false).unwrap();
+            let number = areas.iter().position(|area| (area.start..area.end).contains(&at)).unwrap();
+            is_guard(&areas[number - 1], &areas[number])
+                && is_stack_of_libc(&me, &areas[number - 1], at..areas[number].end)
+        };
+        let on_stack = move || {
+            let local = 0;
+            is_stack(std::ptr::from_ref(std::hint::black_box(&local)) as u64)
+        };
+        assert!(std::thread::spawn(on_stack).join().unwrap());
+        let (bytes, guard, access) = (1 << 20, 64 << 10, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: memory of its own, which stays mapped.
+        let own = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0);
+            assert_eq!(libc::mprotect(at, guard, libc::PROT_NONE), 0);
+            at as u64
+        };
+        assert!(!is_stack(own + guard as u64 + 4096));
+    }
 
     #[test]
     fn ranges_are_cut_out() {

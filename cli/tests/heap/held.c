@@ -3,16 +3,21 @@
  *
  *   blocks COUNT BYTES         blocks in a table of pointers
  *   sparse COUNT BYTES KEEP    the same, of which one in KEEP stays, at random; then memory is given back
+ *   below COUNT BYTES          as blocks, but the table lies in one mapping with a thread's stack, below it
  *   refilled                   the same in eight classes, of which one in 16 stays; then each class allocates again */
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { HELD_MAX = 200000, HOLDS_BYTES = 320 };
 
 static size_t number[3];
-static void **held[HELD_MAX];
+static void **variable[HELD_MAX];
+static void ***held = variable;
 
 static void *allocate(size_t bytes) {
     void *block = malloc(bytes);
@@ -29,6 +34,33 @@ static void hold(size_t i, size_t bytes) {
 static void blocks(void) {
     for (size_t i = 0; i < number[0]; i++)
         hold(i, number[1]);
+}
+
+static pthread_barrier_t ready;
+
+static void *wait_for_ever(void *unused) {
+    pthread_barrier_wait(&ready);
+    for (;;)
+        pause();
+    return unused;
+}
+
+static void below(void) {
+    enum { GUARD_BYTES = 64 << 10, TABLE_BYTES = HELD_MAX * sizeof *held, STACK_BYTES = 1 << 20 };
+    pthread_t thread;
+    pthread_attr_t stack;
+    char *at =
+        mmap(NULL, GUARD_BYTES + TABLE_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || mprotect(at, GUARD_BYTES, PROT_NONE) != 0)
+        abort();
+    held = (void ***)(at + GUARD_BYTES);
+    pthread_barrier_init(&ready, NULL, 2);
+    pthread_attr_init(&stack);
+    if (pthread_attr_setstack(&stack, at + GUARD_BYTES + TABLE_BYTES, STACK_BYTES) != 0 ||
+        pthread_create(&thread, &stack, wait_for_ever, NULL) != 0)
+        abort();
+    pthread_barrier_wait(&ready);
+    blocks();
 }
 
 /* So many from the first place on, of which one in `keep` stays. */
@@ -71,6 +103,8 @@ int main(int argc, char **argv) {
         blocks();
     else if (strcmp(argv[1], "sparse") == 0)
         sparse();
+    else if (strcmp(argv[1], "below") == 0)
+        below();
     else if (strcmp(argv[1], "refilled") == 0)
         refilled();
     setbuf(stdout, NULL);

@@ -73,7 +73,7 @@ pub fn directory() -> &'static Path {
         let directory = own_directory("heap");
         compile(&directory, "program", "program", &["-pthread"]);
         compile(&directory, "program", "plain-static", &["-pthread", "-static"]);
-        compile(&directory, "held", "held", &[]);
+        compile(&directory, "held", "held", &["-pthread"]);
         compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
         if let Some(archive) = library().map(|library| library.with_file_name("libhakmem.a")) {
             let archive = archive.to_str().unwrap();
