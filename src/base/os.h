@@ -49,6 +49,7 @@ bool os_end_templates(void); /* true: from now on nothing is mapped like them, a
 void os_know_kernel(void);   /* at the start: what its version tells of moves */
 
 size_t os_page_bytes(void);
+extern HAK_HIDDEN _Atomic size_t os_page_bytes_known; /* 0: not asked yet. For inspect.c */
 unsigned os_processor(void);   /* the number of the processor that runs this thread; 0 where that is not known */
 unsigned os_processors(void);  /* how many may run the program's threads; 1 where that is not known */
 bool os_knows_processor(void); /* os_processor makes no system call here */

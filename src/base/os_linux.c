@@ -47,7 +47,6 @@ enum { PROCESSORS_ASKED_MAX = 1024 }; /* malloc's stack is small */
  * `exit_key`. */
 static struct os_state {
     /* Any thread. */
-    _Atomic size_t page_bytes;     /* 0: not asked yet */
     _Atomic uint32_t processors;   /* 0: not asked yet, or not known */
     _Atomic uint32_t process_kept; /* the last number that was kept, by this process or one whose copy it is */
     _Atomic uint32_t exit_key;     /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
@@ -56,6 +55,7 @@ static struct os_state {
     long seccomp_at_start;               /* the mode; a container's filter refuses without killing */
     thread_starter *start_thread;        /* NULL: not known */
 } os_state;
+_Atomic size_t os_page_bytes_known;       /* likewise */
 static HAK_APART char program_path[1024]; /* as os_state's constants; "" if it is longer */
 
 /* libgcc would ask at the start of every program. Asking takes a virtual machine microseconds. */
@@ -72,10 +72,10 @@ bool os_has_wide(void) {
 }
 
 size_t os_page_bytes(void) {
-    size_t known = load_relaxed(&os_state.page_bytes);
+    size_t known = load_relaxed(&os_page_bytes_known);
     if (known == 0) {
         known = getauxval(AT_PAGESZ);
-        store_relaxed(&os_state.page_bytes, known);
+        store_relaxed(&os_page_bytes_known, known);
     }
     return known;
 }

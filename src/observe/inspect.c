@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "observe/inspect.h"
 #include "base/options.h"
+#include "base/os.h"
 #include "blocks/block.h"
 #include "blocks/kinds.h"
 #include "hakmem.h"
@@ -96,6 +97,7 @@ static const char version[] = HAKMEM_VERSION;
 
 static const struct inspect_place places[] = {
     {"version", version},
+    {"page_bytes", &os_page_bytes_known},
     {"region", &hak_region},
     {"region_use", &hak_region_use},
     {"heap_newest", &heap_newest_made},

@@ -20,8 +20,6 @@ use std::ops::Range;
 
 /// SuperSlabs whose records are read by one call.
 const CHUNK: usize = 256;
-/// The size of a tiny slab's pages as `purged_pages` counts them.
-const PURGED_PAGE: u64 = 4096;
 
 // ---- copies ----
 
@@ -394,11 +392,12 @@ impl Finder<'_> {
     fn live_tiny(&mut self, slot: usize, span: &Span, record: &[u8]) -> Vec<bool> {
         let facts = self.facts;
         let (carved, purged) = (facts.carved.of(record).min(span.blocks), facts.purged_pages.of(record));
+        let page_bytes = self.region.page_bytes;
         let mark = (span.start ^ self.region.key) >> 32;
         let bytes = self.copied.slot(slot);
         let is_live = |index: u64| {
             let (from, to) = (index * span.block_bytes, (index + 1) * span.block_bytes);
-            let gone = (from / PURGED_PAGE..to.div_ceil(PURGED_PAGE)).any(|page| purged >> page.min(63) & 1 != 0);
+            let gone = (from / page_bytes..to.div_ceil(page_bytes)).any(|page| purged >> page.min(63) & 1 != 0);
             !gone && word(bytes, from as usize) >> 32 != mark
         };
         (0..carved).map(is_live).collect()

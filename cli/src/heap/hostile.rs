@@ -86,6 +86,22 @@ fn a_library_without_lazy_memory_is_read() {
     assert_eq!(ask_all(memory), ALL);
 }
 
+/// Else free blocks of a machine with larger pages are taken for live ones, in its core files, too.
+#[test]
+fn purged_pages_are_those_of_the_process() {
+    for (page_bytes, is_live) in [(4096, [true, false, true, true]), (16384, [true, true, false, true])] {
+        let memory = Memory::sound();
+        memory.set("page_bytes", 0, page_bytes);
+        for (field, value) in [("slab.class_id", 7), ("slab.tiny.carved", 512), ("slab.tiny.purged_pages", 2)] {
+            memory.set_slab(10, field, value);
+        }
+        let (remote, found) = memory.remote();
+        let (blocks, _) = Reader::open(remote, &found).unwrap().blocks().unwrap();
+        let is_found = |offset: u64| blocks.find(BASE + 10 * 65536 + offset).is_some();
+        assert_eq!([2048, 5120, 20480, 40960].map(is_found), is_live, "{page_bytes}");
+    }
+}
+
 /// Else what a slot of a later library holds is called lost.
 #[test]
 fn slots_of_an_unknown_kind_are_roots() {

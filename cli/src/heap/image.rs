@@ -255,6 +255,8 @@ impl Builder {
         self.set(ROWS_AT, "superslab.arena", 1);
         self.place("fork_page", 8);
         self.place("span_table", 8);
+        let page_bytes = self.place("page_bytes", 8);
+        self.put(page_bytes, &4096_u64.to_le_bytes());
         let version = self.place("version", 8);
         self.put(version, b"9.9.9\0");
         let asked = self.place("asked", 64);

@@ -383,8 +383,8 @@ macro_rules! places {
 }
 
 places! {
-    region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options
-    live_options option_texts ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
+    page_bytes region region_use heap_newest fork_page size_classes counter_names counter_help option_table
+    start_options live_options option_texts ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace
     preset_names asked profile python span_table meshed arenas
 }
 

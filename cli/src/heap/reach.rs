@@ -184,7 +184,7 @@ impl Reader {
             region.tables..end,
             variables..variables + self.layout.region.region_size,
             self.samples_table()?,
-            self.span_table(region.superslabs)?,
+            self.span_table(&region)?,
         ])
     }
 

@@ -167,7 +167,10 @@ impl Reader {
         let used = self.remote.read_vec(places.region_use, facts.use_size as usize)?;
         let superslabs_max = facts.superslabs_max.of(&bytes);
         let superslabs = facts.superslabs.of(&used).min(superslabs_max);
+        let page_bytes = self.remote.number(places.page_bytes)?;
+        let is_size = page_bytes.is_power_of_two() && (4096..=slab.slot_bytes).contains(&page_bytes);
         let region = Region {
+            page_bytes: if is_size { page_bytes } else { proc::page_bytes() },
             base: facts.base.of(&bytes),
             slabs: facts.slabs.of(&bytes),
             key: facts.key.of(&bytes),
@@ -364,11 +367,11 @@ impl Reader {
     }
 
     /// Where the table of secure mode's blocks is; empty without secure mode.
-    pub(super) fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
+    pub(super) fn span_table(&self, region: &Region) -> Result<Range<u64>> {
         let begin = self.remote.number(self.layout.places.span_table)?;
         let row = self.layout.slab.secure_lines * self.layout.slab.secure_line;
-        let row = row.next_multiple_of(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64);
-        Ok(begin..begin.saturating_add(if begin != 0 { superslabs as u64 * row } else { 0 }))
+        let row = row.next_multiple_of(region.page_bytes);
+        Ok(begin..begin.saturating_add(if begin != 0 { region.superslabs as u64 * row } else { 0 }))
     }
 
     // ---- the whole ----
@@ -378,7 +381,7 @@ impl Reader {
         let pooled = self.pooled(&region)?;
         let areas = self.remote.mappings(true)?;
         let (begin, end) = (region.tables, region.base + region.superslabs_max * facts.superslab_bytes);
-        let spans = self.span_table(region.superslabs)?;
+        let spans = self.span_table(&region)?;
         let is_span_table = |area: &&Area| area.is_anonymous() && spans.contains(&area.start);
         let is_ours = |area: &&Area| area.start < end && area.end > begin && area.is_anonymous();
         let data_rss =

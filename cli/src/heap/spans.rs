@@ -28,6 +28,8 @@ const SECURE_PART: usize = 128;
 /// Where the region lies at the moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Region {
+    /// Of the process, which a core file may bring from another machine.
+    pub page_bytes: u64,
     pub base: u64,
     pub slabs: u64,
     pub key: u64,
@@ -470,10 +472,11 @@ impl<'a> Census<'a> {
         if self.lazy.page_flags.of(record) & self.lazy.pages == 0 {
             return 0;
         }
-        let (page, start) = (self.residency.page_bytes() as u64, slot as u64 * self.facts.slot_bytes);
+        let (page, start) = (self.residency.page_bytes(), slot as u64 * self.facts.slot_bytes);
         let purged = self.facts.purged_pages.of(record);
-        let pages = (0..self.facts.slot_bytes / page).filter(|i| purged >> i.min(&63) & 1 != 0);
-        pages.filter(|i| self.residency.page_is_present(start + i * page)).count() as u64 * page
+        let is_purged = |offset: &u64| purged >> (offset / self.region.page_bytes).min(63) & 1 != 0;
+        let pages = (0..self.facts.slot_bytes).step_by(page).filter(is_purged);
+        pages.filter(|offset| self.residency.page_is_present(start + offset)).count() as u64 * page as u64
     }
 
     /// Resident bytes of the pages of a span that no such block touches. `blocks`: their offsets, ascending.
@@ -796,7 +799,7 @@ mod tests {
         let residency = Residency::read(&me, &wanted).unwrap();
         let sizes = [(96, 682, 1), (40960, 8, 5)];
         let sizes = sizes.map(|(block_bytes, blocks, slots)| SizeClass { block_bytes, blocks, slots });
-        let region = Region { base, superslabs: 2, superslabs_max: 2, ..Region::default() };
+        let region = Region { page_bytes: 4096, base, superslabs: 2, superslabs_max: 2, ..Region::default() };
         let (pooled, numbers) = ([each; 2], HashMap::new());
         test(Census::new(&me, &facts, &sizes, region, &residency, &pooled, &numbers).with_lazy(&lazy()), memory);
     }
