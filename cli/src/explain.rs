@@ -280,6 +280,7 @@ fn class_name(class: &Class) -> String {
     match class.tier {
         Tier::Large => "large (64 KiB to 1 MiB)".to_string(),
         Tier::Huge => "huge (above 1 MiB)".to_string(),
+        Tier::Secure if class.block_bytes == 0 => "large (above 64 KiB)".to_string(),
         _ => class.block_bytes.to_string(),
     }
 }

@@ -100,6 +100,22 @@ fn a_known_heap_is_explained_exactly() {
     assert!(stacks["rss"].as_i64().unwrap() >= 4 * 4096, "{stacks}");
 }
 
+/// Else they count as blocks of 8 bytes.
+#[test]
+fn large_blocks_of_secure_mode_are_a_class() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_SECURE", "1")]);
+    program.tell("blocks 1 100 200000");
+    let explanation = explain(&program.pid());
+    adds_up(&explanation, 64 << 10);
+    let large = class(&explanation, 0);
+    let live = large["live_blocks"].as_i64().unwrap();
+    assert!(large["tier"] == "secure" && (100..110).contains(&live), "{large}");
+    assert!(text(&["explain", &program.pid()]).contains("large (above 64 KiB)"));
+    let metrics = text(&["metrics", &program.pid(), "--budget", "60"]);
+    assert!(metrics.contains("tier=\"secure\",block_bytes=\"0\""), "{metrics}");
+}
+
 /// Else whoever gives each request an arena does not see which of them takes the memory.
 #[test]
 fn arenas_are_named_everywhere() {

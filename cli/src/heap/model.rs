@@ -162,7 +162,7 @@ pub enum Tier {
     Secure,
 }
 
-/// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
+/// All slabs of one class; large blocks, huge ones and large ones of secure mode as one class each, `block_bytes` 0.
 /// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to
 /// it. `lazy` does not: LAZY slots are of no class.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

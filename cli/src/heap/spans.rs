@@ -337,7 +337,7 @@ impl<'a> Census<'a> {
         let bytes = facts.bytes.of(record);
         let one = |tier, live: bool, cached: bool| Span {
             tier,
-            class_id: 0,
+            class_id: self.sizes.len(), // none
             slots,
             block_bytes: bytes,
             blocks: 1,
@@ -555,10 +555,7 @@ impl<'a> Census<'a> {
     }
 
     fn class(&mut self, tier: Tier, class_id: usize) -> &mut Class {
-        let block_bytes = match tier {
-            Tier::Large | Tier::Huge => 0,
-            _ => self.sizes.get(class_id).map_or(0, |size| size.block_bytes),
-        };
+        let block_bytes = self.sizes.get(class_id).map_or(0, |size| size.block_bytes);
         self.classes.entry((tier, class_id)).or_insert(Class {
             tier,
             block_bytes,

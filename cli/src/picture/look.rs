@@ -7,7 +7,11 @@
 
 use crate::heap::model::{Class, Slot, State, Tier};
 
-/// What a slab's blocks are: large and huge blocks are one kind each, whatever their size.
+/// The largest block of a class.
+const CLASS_BYTES_MAX: u64 = 64 << 10;
+
+/// What a slab's blocks are: large and huge blocks are one kind each, whatever their size, and so are large blocks of
+/// secure mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     tier: Tier,
@@ -16,7 +20,8 @@ pub struct Kind {
 
 impl Kind {
     fn new(tier: Tier, block_bytes: u64) -> Kind {
-        Kind { tier, block_bytes: if matches!(tier, Tier::Large | Tier::Huge) { 0 } else { block_bytes } }
+        let has_class = !matches!(tier, Tier::Large | Tier::Huge) && block_bytes <= CLASS_BYTES_MAX;
+        Kind { tier, block_bytes: if has_class { block_bytes } else { 0 } }
     }
 
     /// None if the slot is not ACTIVE.
@@ -32,6 +37,7 @@ impl Kind {
         match self.tier {
             Tier::Large => "large".into(),
             Tier::Huge => "huge".into(),
+            Tier::Secure if self.block_bytes == 0 => "secure large".into(),
             Tier::Secure => format!("secure {}", self.block_bytes),
             Tier::Tiny | Tier::Mid => self.block_bytes.to_string(),
         }
@@ -46,6 +52,7 @@ impl Kind {
             Tier::Mid => 100.0 - 78.0 * share(1152.0, 65536.0),
             Tier::Large => 305.0,
             Tier::Huge => 350.0,
+            Tier::Secure if self.block_bytes == 0 => 110.0,
             Tier::Secure => 200.0 - 90.0 * share(8.0, 65536.0),
         }
     }
@@ -164,6 +171,7 @@ mod tests {
     #[test]
     fn blocks_of_any_size_are_large() {
         assert_eq!(Kind::new(Tier::Large, 70_000), Kind::new(Tier::Large, 0));
+        assert_eq!(Kind::new(Tier::Secure, 70_000).name(), "secure large");
         assert_ne!(Kind::new(Tier::Mid, 2048), Kind::new(Tier::Mid, 4096));
     }
 }
