@@ -11,15 +11,18 @@
 use super::area;
 use super::layout::{word, SizeClass};
 use super::model::Tier;
+use super::patience;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
 use super::spans::{meshed_blocks, secure_states, Pack, Pooled, Region, SlabFacts};
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
 
 /// SuperSlabs whose records are read by one call.
 const CHUNK: usize = 256;
+/// Numbers of blocks, for each of which there are a few bits here: a heap of 128 GiB in blocks of 16 bytes.
+const BLOCKS_MAX: usize = 1 << 33;
 
 // ---- copies ----
 
@@ -102,6 +105,11 @@ impl Copied {
                 self.remote.read(part.start, &mut bytes[(part.start - start) as usize..(part.end - start) as usize]);
         }
         bytes.into()
+    }
+
+    /// Fails if the time is over: then slots are zero that are not.
+    pub fn check(&self) -> Result<()> {
+        patience::check(self.remote.pid)
     }
 
     /// The bytes of a slot.
@@ -282,6 +290,9 @@ impl Finder<'_> {
                 let slot = first * slots + number;
                 if slot >= next && some[number / slots].active() >> (slot % slots) & 1 != 0 {
                     next = slot + self.look_at_span(slot, record);
+                    self.copied.check()?;
+                    let (pid, count) = (self.reader.pid(), self.blocks.count());
+                    ensure!(count <= BLOCKS_MAX, "PID {pid}: its heap has too many blocks to be read");
                 }
             }
         }
@@ -299,7 +310,9 @@ impl Finder<'_> {
             }
             return 1;
         }
-        let room = (self.blocks.of_slot.len() - slot) as u64 * facts.slot_bytes;
+        let left = self.blocks.of_slot.len() - slot;
+        let slots = facts.slots_of(record).unwrap_or(1).clamp(1, left as u64);
+        let room = slots * facts.slot_bytes;
         let (bytes, lead) = (facts.bytes.of(record).min(room), facts.lead_bytes.of(record) % facts.slot_bytes);
         let first = self.blocks.count();
         let one = |tier, start| Span { tier, start, block_bytes: bytes, blocks: 1, first };
@@ -327,17 +340,14 @@ impl Finder<'_> {
             kind if kind == facts.kind_secure_large => Some(one(Tier::Secure, start + lead)),
             _ => None,
         };
-        let slots = facts.slots_of(record).unwrap_or(1).clamp(1, room / facts.slot_bytes);
         let fits = |span: &Span| {
-            let bytes = span.block_bytes.saturating_mul(span.blocks);
-            span.block_bytes > 0
-                && span.start >= start
-                && span.start - start <= room.saturating_sub(bytes)
-                && bytes <= room
+            let end = span.block_bytes.checked_mul(span.blocks).and_then(|bytes| span.start.checked_add(bytes));
+            let has_states = span.tier != Tier::Secure || span.blocks <= facts.secure_blocks_max();
+            span.block_bytes > 0 && has_states && span.start >= start && end.is_some_and(|end| end <= start + room)
         };
         match span.filter(fits) {
             Some(span) => self.add(slot, slots as usize, span, record),
-            None => self.blocks.others.push(start..start + slots * facts.slot_bytes),
+            None => self.blocks.others.push(start..start + room),
         }
         slots as usize
     }

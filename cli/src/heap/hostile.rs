@@ -156,6 +156,24 @@ fn every_fact_may_be_a_lie() {
     assert_eq!(ask_all(memory), ALL, "all lies are taken back");
 }
 
+/// Else a process that says a slot has as many blocks as the heap has bytes uses up the reader's memory.
+#[test]
+fn no_slot_has_the_blocks_of_others() {
+    let memory = Memory::sound();
+    let (remote, found) = memory.remote();
+    let reader = Reader::open(remote, &found).unwrap();
+    let sound = reader.blocks().unwrap().0.count();
+    for slot in (3..23).step_by(5) {
+        for (field, value) in [("start", BASE + slot * 65536), ("block_bytes", 1), ("blocks", 1 << 20)] {
+            memory.set_slab(slot, &format!("slab.mid.{field}"), value);
+        }
+    }
+    let count = || bounded(&"blocks of a byte", || reader.blocks().unwrap().0.count());
+    assert!(count() <= sound, "{} {sound}", count());
+    memory.set_slab(3, "slab.mid.blocks", 4096);
+    assert_eq!(count(), sound + 4096, "so many have states");
+}
+
 /// Else a record that changes while it is read does the same.
 #[test]
 fn any_word_may_be_any_number() {

@@ -193,7 +193,7 @@ facts! {
             pack_free = "pack.free" upto 8, pack_begins = "pack.begins" upto 8, pack_ends = "pack.ends" upto 8;
         arrays: state = "slab.mid.state" of 1, meshed_map = "meshed.map" of 8;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
-            secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
+            secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=1024,
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
             pack_size = "sizeof pack" in 1..=4096, piece_bytes = "PIECE_BYTES" in 1 << 10..=16 << 10,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
@@ -214,6 +214,11 @@ facts! {
 impl SlabFacts {
     pub fn kind_of(&self, record: &[u8]) -> u64 {
         self.kind.of(record) & !self.kind_in_arena
+    }
+
+    /// The states of secure mode's blocks are in lines of 64.
+    pub fn secure_blocks_max(&self) -> u64 {
+        self.secure_lines.saturating_sub(self.secure_states) * 64
     }
 
     /// How many slots the span has that the record says begins there; None: the kind is not known here.

@@ -75,7 +75,7 @@ impl Marker {
     }
 
     /// Follows every block that waits, and calls `found` for each block they lead to.
-    fn follow(&mut self, mut found: impl FnMut(&Block)) {
+    fn follow(&mut self, mut found: impl FnMut(&Block)) -> Result<()> {
         let mut next = Vec::new();
         while let Some(block) = self.waiting.pop() {
             let (blocks, marked) = (&self.blocks, &mut self.marked);
@@ -83,9 +83,11 @@ impl Marker {
                 let pointed = words(bytes).filter_map(|word| blocks.find(word));
                 next.extend(pointed.filter(|one| marked.set(one.number)));
             });
+            self.copied.check()?;
             next.iter().for_each(&mut found);
             self.waiting.append(&mut next);
         }
+        Ok(())
     }
 
     fn root(&mut self, remote: &Remote, range: Range<u64>) -> Result<()> {
@@ -101,7 +103,7 @@ impl Marker {
     }
 
     /// The lost blocks. Those of them that others hold are followed from these.
-    fn lost(&mut self) -> Vec<Lost> {
+    fn lost(&mut self) -> Result<Vec<Lost>> {
         let numbers: Vec<usize> =
             self.blocks.live().map(|block| block.number).filter(|&one| !self.marked.has(one)).collect();
         let mut held = Bits::of(self.blocks.count());
@@ -113,6 +115,7 @@ impl Marker {
                     held.set(one.number);
                 }
             });
+            self.copied.check()?;
         }
         let mut lost = Vec::new();
         let (heads, rest): (Vec<usize>, Vec<usize>) = numbers.iter().partition(|&&number| !held.has(number));
@@ -125,11 +128,11 @@ impl Marker {
                 self.follow(|block| {
                     (holds, holds_bytes) = (holds + 1, holds_bytes + block.bytes);
                     lost.push(Lost { block: *block, direct: false, holds: 0, holds_bytes: 0 });
-                });
+                })?;
                 (lost[at].holds, lost[at].holds_bytes) = (holds, holds_bytes);
             }
         }
-        lost
+        Ok(lost)
     }
 }
 
@@ -229,10 +232,10 @@ pub(super) fn search(reader: &Reader) -> Result<Search> {
     reader.mark_roots(&mut marker, &stopped)?;
     let stopped = if marker.copied.copy_all(&marker.blocks) { None } else { Some(stopped) };
     let mut time = begun.elapsed();
-    marker.follow(|_| ());
+    marker.follow(|_| ())?;
     let (mut live_blocks, mut live_bytes) = (0, 0);
     marker.blocks.live().for_each(|block| (live_blocks, live_bytes) = (live_blocks + 1, live_bytes + block.bytes));
-    let lost = marker.lost();
+    let lost = marker.lost()?;
     if stopped.is_some() {
         time = begun.elapsed();
     }
