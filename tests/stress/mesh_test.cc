@@ -3,11 +3,13 @@
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -131,6 +133,62 @@ TEST_F(Mesh, NothingIsMergedUnlessItIsAskedFor) {
     Sparse blocks(64, 100000, 50);
     hak_trim();
     EXPECT_EQ(merged(), 0);
+}
+
+/* Blocks of 1,024 bytes, four in each page: those of a slab of its own stay for which `stays` says so, by their page in
+ * the slab and their place in the page. */
+template <class Stays> void keep_some(std::vector<void *> &kept, unsigned slabs, Stays stays) {
+    constexpr uintptr_t kSlot = 65536, kBlock = 1024, kPage = 4096;
+    std::vector<void *> all;
+    std::vector<uintptr_t> slots;
+    for (unsigned i = 0; i < (slabs + 2) * kSlot / kBlock; i++) {
+        all.push_back(hak_malloc(kBlock));
+        auto slot = reinterpret_cast<uintptr_t>(all.back()) / kSlot;
+        if (std::find(slots.begin(), slots.end(), slot) == slots.end())
+            slots.push_back(slot);
+    }
+    for (void *block : all) { /* the first slab and the last may have other blocks than these */
+        auto at = reinterpret_cast<uintptr_t>(block);
+        auto slab = std::find(slots.begin(), slots.end(), at / kSlot) - slots.begin();
+        bool counts = slab > 0 && slab <= static_cast<long>(slabs);
+        if (counts && stays(static_cast<unsigned>(slab - 1), at % kSlot / kPage, at % kPage / kBlock))
+            kept.push_back(block);
+        else
+            hak_free(block);
+    }
+}
+
+TEST_F(Mesh, FullSlabsStayAsTheyAre) {
+    std::vector<void *> kept;
+    keep_some(kept, 8, [](unsigned slab, uintptr_t, uintptr_t place) { return place % 2 == slab % 2; });
+    hak_trim();
+    EXPECT_EQ(merged(), 0) << "half of the blocks are live";
+    for (void *block : kept)
+        hak_free(block);
+}
+
+/* Nobody could allocate from the slab any more, and fifteen pages stay as they are. */
+TEST_F(Mesh, ASlabIsNotClosedForTheSakeOfOnePage) {
+    std::vector<void *> kept;
+    keep_some(kept, 2,
+              [](unsigned slab, uintptr_t page, uintptr_t place) { return place == (slab == 1 && page == 3 ? 1 : 0); });
+    hak_trim();
+    EXPECT_EQ(merged(), 0);
+    for (void *block : kept)
+        hak_free(block);
+}
+
+TEST_F(Mesh, APassLeavesTheSignalsAsTheyWere) {
+    sigset_t before, own, after;
+    sigemptyset(&own);
+    sigaddset(&own, SIGUSR2);
+    pthread_sigmask(SIG_SETMASK, &own, &before);
+    Sparse blocks(64, 50000, 50);
+    hak_trim();
+    ASSERT_TRUE(merges());
+    pthread_sigmask(SIG_SETMASK, &before, &after);
+    for (int i = 1; i < NSIG; i++)
+        EXPECT_EQ(sigismember(&after, i), sigismember(&own, i)) << i;
 }
 
 TEST_F(Mesh, SlotsComeBackZeroed) {

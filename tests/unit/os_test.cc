@@ -44,6 +44,14 @@ void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 void os_make_templates(void *address, bool huge);
 void os_watch_switches(void);
 bool os_was_switched(void);
+/* os_merge.h */
+struct os_hold {
+    int fd;
+    bool holds_files;
+    uint64_t signals;
+};
+bool os_hold_begin(struct os_hold *hold);
+int os_open_memory(size_t bytes);
 extern const unsigned __rseq_size __attribute__((weak)); /* NOLINT: its name */
 bool is_all_zero(const void *words, size_t bytes);
 void *scratch_take(void);
@@ -255,6 +263,54 @@ TEST(OsMove, WhatARefusalUnmappedIsMappedAgain) {
     is_several = false;
     munmap(from, kBytes);
     munmap(to, kBytes);
+}
+
+/* ---- merging ---- */
+
+/* If it fails, a program that another thread starts meanwhile inherits what holds this one's writes. */
+TEST(OsMerge, WhatHoldsWritesEndsWithTheProgram) {
+    int pipes[2];
+    ASSERT_EQ(pipe(pipes), 0);
+    pthread_t other;
+    auto waits = [](void *at) -> void * { return read(*static_cast<int *>(at), &at, 1) < 0 ? at : nullptr; };
+    ASSERT_EQ(pthread_create(&other, nullptr, waits, pipes), 0);
+    struct os_hold hold = {};
+    {
+        Kernel says([](const Call &c) {
+            if (c.number != SYS_userfaultfd)
+                return kernel(c);
+            EXPECT_EQ(c.words[0] & ~1l, O_CLOEXEC | O_NONBLOCK);
+            errno = EPERM; /* without the right, at both tries */
+            return -1l;
+        });
+        EXPECT_FALSE(os_hold_begin(&hold));
+        EXPECT_EQ(
+            std::count_if(says.calls.begin(), says.calls.end(), [](auto &c) { return c.number == SYS_userfaultfd; }),
+            2);
+    }
+    close(pipes[1]);
+    pthread_join(other, nullptr);
+    close(pipes[0]);
+}
+
+/* Before Linux 6.3 the kernel knows no file that is never executed. */
+TEST(OsMerge, AFileIsToBeHadFromAnOldKernelToo) {
+    std::vector<long> asked;
+    Kernel says([&](const Call &c) {
+        if (c.number != SYS_memfd_create)
+            return kernel(c);
+        asked.push_back(c.words[1]);
+        if (c.words[1] == 1) /* MFD_CLOEXEC */
+            return kernel(c);
+        errno = EINVAL;
+        return -1l;
+    });
+    errno = EDOM;
+    int fd = os_open_memory(4096);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(errno, EDOM);
+    EXPECT_EQ(asked, (std::vector<long>{1 | 8, 1}));
+    close(fd);
 }
 
 /* ---- zero ---- */
