@@ -79,7 +79,9 @@ void views() {
         say_action(number);
         for (Set *set : setters)
             for (Handler *to : {first, SIG_IGN, second, SIG_DFL, SIG_ERR, first}) {
-                say("was " + name_of(set(number, to)));
+                errno = EDOM;
+                Handler *was = set(number, to);
+                say("was " + name_of(was) + (errno == EDOM ? "" : " and errno " + std::to_string(errno)));
                 say_action(number);
             }
         for (Handler *to : {SIG_HOLD, SIG_HOLD, second, SIG_DFL, first})
