@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <set>
@@ -288,6 +289,23 @@ void large_double_free_after_quarantine(size_t size) {
 
 /* ---- ends of arenas ---- */
 
+/* What an overflow wrote far behind its block: into one beside it that was never handed out. */
+void write_into_a_block_that_was_never_handed_out(size_t size) {
+    const size_t block_bytes = size + 8;
+    for (;;) {
+        hak_arena *arena = hak_arena_new(nullptr);
+        char *block = static_cast<char *>(hidden(hak_arena_malloc(arena, size)));
+        size_t index = reinterpret_cast<uintptr_t>(block) % inside_slot_bytes / block_bytes;
+        if (index < 1 || index + 2 >= inside_slot_bytes / block_bytes) /* no block on both of its sides */
+            continue;
+        printf("%p\n", static_cast<void *>(block + block_bytes));
+        fflush(stdout);
+        block[block_bytes + 8] = 1;
+        hak_arena_destroy(arena);
+        return;
+    }
+}
+
 /* The end of an arena checks what its frees would have checked. */
 void overflow_at_the_end_of_an_arena(size_t size) {
     hak_arena *arena = hak_arena_new(nullptr);
@@ -391,6 +409,10 @@ const std::vector<Misuse> &cases() {
         {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
         {"overflow_at_the_end_of_an_arena", overflow_at_the_end_of_an_arena, kOverflow, {1, 48, 5000, 60000, 100001}},
         {"write_after_free_at_the_end_of_an_arena", write_after_free_at_the_end_of_an_arena, kWrite, kSmall},
+        {"write_into_a_block_that_was_never_handed_out",
+         write_into_a_block_that_was_never_handed_out,
+         kWrite,
+         {1016, 8184}},
         {"use_after_the_end_of_an_arena", use_after_the_end_of_an_arena, nullptr, kAll},
         {"free_after_the_end_of_an_arena", free_after_the_end_of_an_arena, "hakmem: *", kAll},
     };
@@ -503,6 +525,19 @@ void a_large_block_grows_in_place() {
     check(moved < 5, "the last block of the heap does not grow in place");
     S.free(block);
 }
+/* The largest small block, the smallest large one, and what lies beside them; also when the heap has small blocks. */
+void small_blocks_end_where_large_ones_begin() {
+    for (size_t size = 0; size < inside_mid_max; size += 16)
+        S.free(hidden(S.alloc(size)));
+    for (size_t size = inside_mid_max - 12; size <= inside_mid_max + 12; size++)
+        for (int round = 0; round < 20; round++) {
+            char *block = hidden(S.alloc(size));
+            check(S.usable_size(block) == size, "the usable size is not the size asked for");
+            check(first_dirty(block, size) == size, "a block at the border is not zero");
+            memset(block, 1, size);
+            S.free(block);
+        }
+}
 void usable_size_is_what_was_asked_for() {
     for (size_t size : {size_t{0}, size_t{1}, size_t{17}, size_t{1000}, size_t{60000}, kLarge, 3 * kMiB + 5})
         check(S.usable_size(hidden(S.alloc(size))) == size, "the usable size is not the size asked for");
@@ -520,6 +555,31 @@ void print_places() {
     char *first = hidden(S.alloc(40));
     for (int i = 0; i < 12; i++)
         printf("%td ", hidden(S.alloc(40)) - first);
+}
+/* Neighbours are no hint to where the next slab lies. */
+void slabs_are_placed_at_random() {
+    std::vector<uintptr_t> slots;
+    for (int i = 0; i < 100; i++) {
+        uintptr_t slot = reinterpret_cast<uintptr_t>(hidden(S.alloc(8000))) / inside_slot_bytes;
+        if (std::find(slots.begin(), slots.end(), slot) == slots.end())
+            slots.push_back(slot);
+    }
+    check(slots.size() > 10, "there are few slabs");
+    check(!std::is_sorted(slots.begin(), slots.end()), "the next slab lies always behind the last");
+}
+/* Else who knows which are taken guesses where the next block lies. */
+void slabs_have_many_blocks_to_choose_from() {
+    for (size_t size : {8 * kKiB - 8, 16 * kKiB - 8, 32 * kKiB - 8, inside_mid_max - 8}) {
+        std::set<uintptr_t> blocks;
+        for (int i = 0; i < 100; i++)
+            blocks.insert(reinterpret_cast<uintptr_t>(hidden(S.alloc(size))));
+        unsigned neighbours = 0, most = 0;
+        for (uintptr_t block : blocks) {
+            neighbours = blocks.count(block - (size + 8)) != 0 ? neighbours + 1 : 1;
+            most = std::max(most, neighbours);
+        }
+        check(most >= 8, "a slab has fewer than eight blocks");
+    }
 }
 /* In place or not: what the allocator knows about a block is right after each step. */
 void blocks_shrink_step_by_step() {
@@ -719,6 +779,37 @@ void a_limit_admits_blocks_that_are_touched_whole() {
         memset(block, 1, 2 * kMiB);
     check(blocks >= 14, "blocks that were touched whole are refused early");
 }
+/* Pages of the block's that are resident, before somebody touches them. */
+size_t resident_pages(char *block, size_t size) {
+    std::vector<unsigned char> pages(size / static_cast<size_t>(getpagesize()));
+    check(mincore(block, pages.size() * static_cast<size_t>(getpagesize()), pages.data()) == 0, "mincore");
+    return static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; }));
+}
+/* A program that touched its large blocks whole, and does so no more, need not pay for them whole forever. */
+void blocks_are_populated_as_long_as_they_are_touched() {
+    constexpr size_t kSize = 900 * kKiB;
+    const size_t kPages = kSize / static_cast<size_t>(getpagesize());
+    check(hak_option_set("POPULATE", "1") == 0, "there is no such option");
+    allocate_and_free(kSize, 16, 0);
+    hak_trim();
+    check(resident_pages(hidden(S.alloc(kSize)), kSize) > kPages / 2, "blocks are touched whole, and not populated");
+    for (int i = 0; i < 40; i++)
+        S.free(hidden(S.alloc(kSize)));
+    hak_trim();
+    check(resident_pages(hidden(S.alloc(kSize)), kSize) < kPages / 2, "blocks are populated that nobody touches");
+}
+/* A slab that was full when its thread went on to another is no hint to anybody; half of its blocks come back then. */
+void what_comes_back_to_full_slabs_is_used_again() {
+    std::vector<char *> blocks(6000);
+    for (char *&block : blocks)
+        block = hidden(S.alloc(1000));
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        S.free(blocks[i]);
+    long before = counter("slabs_started");
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        hidden(S.alloc(1000));
+    check(counter("slabs_started") - before < 10, "slabs that were full once are forgotten");
+}
 int mappings() {
     FILE *file = fopen("/proc/self/maps", "re");
     int lines = 0;
@@ -772,6 +863,13 @@ void a_block_that_cannot_move_is_freed_by_its_new_size() {
         S.free(block);
 }
 
+/* Without a reservation there are no guards, and no more spans than with them: those of small blocks are larger. */
+void print_superslabs_of_small_blocks() {
+    for (size_t i = 0; i < 16 * kMiB / 32; i++)
+        hidden(S.alloc(24));
+    printf("%.0f", heap_stats()["superslabs"].number);
+}
+
 struct Fine {
     const char *name;
     void (*run)();
@@ -780,6 +878,11 @@ void PrintTo(const Fine &one, std::ostream *out) { *out << one.name; }
 const Fine kFine[] = {
     {"memory_is_zero", memory_is_zero},
     {"blocks_used_in_part_are_zero", blocks_used_in_part_are_zero},
+    {"small_blocks_end_where_large_ones_begin", small_blocks_end_where_large_ones_begin},
+    {"slabs_are_placed_at_random", slabs_are_placed_at_random},
+    {"slabs_have_many_blocks_to_choose_from", slabs_have_many_blocks_to_choose_from},
+    {"blocks_are_populated_as_long_as_they_are_touched", blocks_are_populated_as_long_as_they_are_touched},
+    {"what_comes_back_to_full_slabs_is_used_again", what_comes_back_to_full_slabs_is_used_again},
     {"a_large_block_grows_in_place", a_large_block_grows_in_place},
     {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
     {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
@@ -789,6 +892,7 @@ const Fine kFine[] = {
     {"a_record_may_be_of_two_lives", a_record_may_be_of_two_lives},
     {"trims_beside_threads_lose_no_blocks", trims_beside_threads_lose_no_blocks},
     {"print_places", print_places},
+    {"print_superslabs_of_small_blocks", print_superslabs_of_small_blocks},
     {"many_large_blocks", many_large_blocks},
     {"the_table_is_metadata", the_table_is_metadata},
     {"the_table_goes_back", the_table_goes_back},
@@ -810,6 +914,16 @@ TEST_P(SecureFine, IsNoError) {
 }
 INSTANTIATE_TEST_SUITE_P(All, SecureFine, testing::ValuesIn(kFine),
                          [](const testing::TestParamInfo<Fine> &one) { return std::string(one.param.name); });
+
+TEST(SecurePlaces, AreUsedWithoutGuardsToo) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "ThreadSanitizer allows no such mapping";
+    std::vector<std::string> environment = kSecure;
+    environment.emplace_back("HAKMEM_REGION_BYTES=0");
+    Outcome outcome = run_self({"--fine", "print_superslabs_of_small_blocks"}, environment);
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_LE(atoi(outcome.out.c_str()), 10) << "of 2 MiB, for 16 MiB";
+}
 
 TEST(SecurePlaces, DifferFromRunToRun) {
     std::set<std::string> seen;
