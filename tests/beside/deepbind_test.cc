@@ -41,6 +41,14 @@ TEST(DeepBind, BeforeTheLibrarysConstructor) {
     expect_shared(opens("path", {both, "DEEPBIND_EARLY=" + kPlugin}), "early\nthe program's\n");
 }
 
+/* Nothing has read the environment then. */
+TEST(DeepBind, BeforeTheLibrarysConstructorAsTheOptionSays) {
+    std::string both = "LD_PRELOAD=" + kLibrary + " " + HAK_TEST_DEEPBIND_OPENER;
+    Outcome outcome = opens("path", {both, "DEEPBIND_EARLY=" + kPlugin, "HAKMEM_KEEP_DEEPBIND=1"});
+    EXPECT_TRUE(outcome.killed(SIGABRT)) << outcome.describe();
+    EXPECT_EQ(outcome.out, "") << "the flag was taken away";
+}
+
 TEST(DeepBind, UnderAnAuditModule) {
     Outcome outcome = opens("path", {std::string("LD_AUDIT=") + HAK_TEST_AUDIT});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
@@ -53,7 +61,10 @@ TEST(DeepBind, AFailureKeepsItsText) {
     EXPECT_EQ(outcome.out, "/nowhere/at_all.so: cannot open shared object file: No such file or directory\n");
 }
 
-TEST(DeepBind, ANamespaceOfItsOwnKeepsTheFlag) { expect_shared(opens("namespace"), "the plugin's\n"); }
+TEST(DeepBind, ANamespaceOfItsOwnKeepsTheFlag) {
+    expect_shared(opens("namespace"), "the plugin's\n");
+    expect_shared(opens("namespace", {"HAKMEM_CRASH_LOG=1"}), "the plugin's\n"); /* and no line says the contrary */
+}
 
 TEST(DeepBind, AProgramWithItsOwnMallocKeepsTheFlag) {
     expect_shared(opens("own", {}, kPlugin, HAK_TEST_DEEPBIND_OWN), "the plugin's\n");

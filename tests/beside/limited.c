@@ -7,6 +7,7 @@
  * `refused`: set before the program began, and so low for a while that threads get no heaps, however often they ask. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -220,9 +221,12 @@ static void ask_together(rlim_t bytes) {
 
 enum { NOT_POSSIBLE = 77 };
 
-/* Whoever may lock as much as he wants, and gives that right up later, may lock no more than the limit then. */
+/* Whoever may lock as much as he wants, and gives that right up later, may lock no more than the limit then. The limit
+ * counts what is locked: the heap need not keep below it. */
 static void lock(size_t bytes) {
     struct rlimit limit;
+    void *first = malloc(140000);
+    size_t kib = 0, usable = malloc_usable_size(first);
     CHECK(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
     limit.rlim_cur = min(limit.rlim_max, bytes);
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
@@ -230,7 +234,6 @@ static void lock(size_t bytes) {
         CHECK(limit.rlim_cur < 64 * MIB); /* else it fits */
         exit(NOT_POSSIBLE);
     }
-    size_t kib = 0;
     char line[256];
     FILE *f = fopen("/proc/self/status", "r");
     CHECK(f != NULL);
@@ -239,6 +242,12 @@ static void lock(size_t bytes) {
     CHECK(fclose(f) == 0);
     CHECK(kib > 0 && kib < 64 * 1024);
     work_in_threads(NULL, 0);
+    CHECK(munlockall() == 0);
+    void *large = malloc(bytes), *usual = malloc(140000); /* would be packed if memory were scarce */
+    CHECK(large != NULL && malloc_usable_size(usual) == usable);
+    free(large);
+    free(usual);
+    free(first);
 }
 
 int main(int count, char **arguments) {
