@@ -407,6 +407,28 @@ TEST_F(Mesh, FilesMayBeForbidden) {
     EXPECT_TRUE(blocks.all_have_theirs());
 }
 
+/* The slabs end later. Until then nothing in them counts as the program's. */
+TEST_F(Mesh, TheEndOfASlabMayBeRefused) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "a sanitizer's own memory would be refused, too";
+    hak_trim();
+    double before = heap_stats()["rss_bytes"]["live"].number;
+    Sparse blocks(64, 100000, 50);
+    hak_trim();
+    ASSERT_TRUE(merges());
+    size_t mapped = mappings_of_files();
+    rlimit limit{}, none{};
+    getrlimit(RLIMIT_AS, &limit);
+    none.rlim_cur = 4096, none.rlim_max = limit.rlim_max;
+    setrlimit(RLIMIT_AS, &none);
+    blocks.free_from(0);
+    setrlimit(RLIMIT_AS, &limit);
+    EXPECT_EQ(mappings_of_files(), mapped);
+    EXPECT_EQ(heap_stats()["rss_bytes"]["live"].number, before);
+    hak_trim();
+    EXPECT_EQ(mappings_of_files(), 0u);
+}
+
 TEST_F(Mesh, CountsWhatTheProgramHasSplit) {
     Sparse blocks(64, 100000, 50);
     long split = counter("mesh_split_pages");
