@@ -1,8 +1,10 @@
 /* At a limit of tasks the purger leaves its place to the program: one that waits, one that runs and one that is parked.
  * If it fails, a program that just fits into its container gets no thread more under this library.
  *
- * If there is still no place, pthread_create fails. Once there is one, the program has a purger again. */
+ * If there is still no place, pthread_create fails. Once there is one, the program has a purger again. And if more
+ * threads have not begun than the library has places for, each runs what it is to run. */
 /* SPDX-License-Identifier: MIT */
+#include "create_refuser.h"
 #include "tasks.h"
 
 #include <errno.h>
@@ -13,10 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-extern int tasks_allowed; /* create_refuser.c */
-
 #define CHECK(x) ((x) ? (void)0 : fail(__LINE__, #x))
-enum { PLENTY = 100, BLOCKS = 3000, BYTES = 4000, PARKS_S = 3 };
+enum { PLENTY = 100, BLOCKS = 3000, BYTES = 4000, PARKS_S = 3, PLACES = 64, LATE = 3 * PLACES };
 
 static void fail(int line, const char *what) {
     fprintf(stderr, "purger_yields_test.c:%d: %s\n", line, what);
@@ -56,6 +56,28 @@ static pthread_t create_with_purger(void) {
     return thread;
 }
 
+static int began[LATE + 1];
+static void *note(void *which) { return began[(int *)which - began]++, which; }
+
+/* The library has room for 64 threads that have not begun. It is not told of the others. */
+static void begin_late(void) {
+    static struct later notes[LATE + 1];
+    pthread_t thread;
+    void *got;
+    later = notes;
+    for (int i = 0; i < LATE; i++)
+        CHECK(pthread_create(&thread, NULL, note, &began[i]) == 0);
+    for (int i = 0; i < LATE; i++)
+        CHECK((notes[i].run == note) == (i >= PLACES) && (notes[i].with == &began[i]) == (i >= PLACES));
+    later = NULL;
+    tasks_allowed = PLENTY;
+    for (int i = 0; i < LATE; i++)
+        CHECK(create_at_once(&thread, NULL, notes[i].run, notes[i].with) == 0 && pthread_join(thread, &got) == 0 &&
+              got == &began[i] && began[i] == 1);
+    later = &notes[LATE];
+    CHECK(pthread_create(&thread, NULL, note, &began[LATE]) == 0 && notes[LATE].run != note);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     const char *which = arguments[1];
@@ -68,6 +90,8 @@ int main(int count, char **arguments) {
             while (tasks() > 1) /* the kernel has it a little longer */
                 sched_yield();
         }
+    else if (strcmp(which, "late") == 0)
+        begin_late();
     else if (strcmp(which, "refused") == 0) {
         pthread_t thread;
         tasks_allowed = 1;
