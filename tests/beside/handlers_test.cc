@@ -20,6 +20,7 @@ typedef void Handler(int);
 Handler *bsd_signal(int, Handler *);
 Handler *sysv_signal(int, Handler *);
 Handler *__sysv_signal(int, Handler *);
+extern int behind_calls; /* signals_behind.c */
 }
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // sigset
 
@@ -353,6 +354,18 @@ TEST(Handlers, NeedNotBeThere) { EXPECT_EQ(compare("nothing"), 1u); }
 TEST(Handlers, DoNotComeWhereSignalsAreIgnored) { EXPECT_EQ(compare("ignored"), 0u); }
 TEST(Handlers, AreEachProcesssOwn) { EXPECT_EQ(compare("children"), 2u); }
 TEST(Handlers, MayBeMany) { EXPECT_EQ(compare("many"), 16u); }
+
+#ifndef HANDLERS_ARCHIVE
+/* Else a tool that is preloaded behind the library misses what it is there for. */
+TEST(Handlers, AreSetByWhatIsBehindTheLibrary) {
+    int calls = behind_calls;
+    using Set = Handler *(int, Handler *);
+    for (Set *set : std::vector<Set *>{signal, bsd_signal, ssignal, sysv_signal, __sysv_signal, sigset}) {
+        set(SIGUSR1, SIG_DFL);
+        EXPECT_EQ(behind_calls, ++calls);
+    }
+}
+#endif
 
 TEST(Handlers, AreNeverMixedUp) {
     Outcome outcome = run_self({"--child", "at once"}, {"HAKMEM_CRASH_LOG=1"});
