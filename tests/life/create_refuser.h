@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 extern int tasks_allowed;
+extern _Atomic int short_waits;
 struct later {
     void *(*run)(void *);
     void *with;
