@@ -109,7 +109,10 @@ static void *malloc_at_site(struct heap *h, size_t bytes) {
         policy = policy_of(frame);
     if (likely(policy <= HAK_POLICY_SHORT_LIVED || bytes > MID_BYTES_MAX))
         return allocate_here(h, bytes);
-    return alloc_for_policy(bytes, policy);
+    if (policy == HAK_POLICY_DENSE)
+        return alloc_malloc_dense(bytes);
+    void *p = alloc_in_lane(policy, bytes, 1);
+    return likely(p != NULL) ? p : allocate_here(h, bytes); /* not by alloc_slow, which would come here again */
 }
 
 /* ---- what the wing hears ---- */

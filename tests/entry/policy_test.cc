@@ -160,6 +160,19 @@ int check_zeroes() {
     return 0;
 }
 
+/* The child's part: sites whose lane has no more memory, and then the heap has none. */
+int exhaust() {
+    alarm(kChildSeconds);
+    allocate = malloc;
+    for (auto *site : {mid, plain}) {
+        errno = 0;
+        while (site() != nullptr)
+            continue;
+        puts(errno == ENOMEM ? "ENOMEM" : "another error");
+    }
+    return 0;
+}
+
 #ifdef __x86_64__
 /* The child's part: the wrapper's frame is smaller all at once, in a thread above whose stack nothing can be read. */
 int call_where_another_was() {
@@ -275,11 +288,32 @@ TEST_F(Policy, KnowsWhoCallsTheOtherFunctionsThatAllocate) {
     }
 }
 
+/* A line of more frames is an exception to one of fewer. What has no lane is the heap's. */
+TEST_F(Policy, MayLeaveASiteAsItIs) {
+    std::string in_wrapper = noted_by(wrapped), in_wrapped = place_of(noted_of_wrapper);
+    write("hakmem policy 1\nshort-lived " + noted_by(plain) + "\ndefault " + noted_by(mid) + "\nhot " + in_wrapper +
+          "\ndefault " + in_wrapper + " " + in_wrapped + "\n");
+    Outcome outcome = run("malloc");
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(outcome.out, "plain: default\nother: default\nmid: default\nhuge: default\nwrapped: default\n"
+                           "wrapped_too: hot\nfar: default\nfar_too: default\nin a thread: default\n"
+                           "grown: default\n");
+}
+
 TEST_F(Policy, CallocClearsWhateverItsSiteGets) {
     write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\n");
     Outcome outcome = run_self({"--zeroes"}, {"HAKMEM_POLICY=" + path_});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.out, "");
+}
+
+/* Else the program hangs in malloc. */
+TEST_F(Policy, SitesComeToTheEndOfMemory) {
+    write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\ncold " + noted_by(mid) + "\n");
+    Outcome outcome = run_self({"--exhaust"}, {"HAKMEM_POLICY=" + path_, "HAKMEM_HARD_LIMIT=32m"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.out, "ENOMEM\nENOMEM\n");
 }
 
 #ifdef __x86_64__
@@ -309,6 +343,13 @@ TEST_F(Policy, SetsTunablesAndOptions) {
     EXPECT_EQ(outcome.out, "1024,8192:64\n3\nlazy\n2097152\n");
     outcome = values(names, {"HAKMEM_TUNE=ring_blocks=7", "HAKMEM_RING_BYTES=4m"});
     EXPECT_EQ(outcome.out, "7\n3\nlazy\n4194304\n") << "what the environment says counts, even if that is the default";
+}
+
+/* A preset changes its options as one. */
+TEST_F(Policy, GoesWithThePresetThatTheEnvironmentNames) {
+    write("hakmem policy 1\nset RETAIN_BYTES=3000\n");
+    Outcome outcome = values({"PURGE", "RETAIN_BYTES", "DECAY_MS"}, {"HAKMEM_PRESET=throughput"});
+    EXPECT_EQ(outcome.out, "lazy\n3000\n60000\n") << outcome.describe();
 }
 
 /* The table of docs/options.md, from the last row up: each row counts more than those below it. */
@@ -448,6 +489,8 @@ int main(int argc, char **argv) {
         return tell_lanes(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--zeroes") == 0)
         return check_zeroes();
+    if (argc == 2 && strcmp(argv[1], "--exhaust") == 0)
+        return exhaust();
 #ifdef __x86_64__
     if (argc == 2 && strcmp(argv[1], "--elsewhere") == 0)
         return call_where_another_was();
