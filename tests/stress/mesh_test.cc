@@ -191,6 +191,27 @@ TEST_F(Mesh, APassLeavesTheSignalsAsTheyWere) {
         EXPECT_EQ(sigismember(&after, i), sigismember(&own, i)) << i;
 }
 
+/* Else memory stays where nobody trims, no purger runs and nothing grows old. In a process of its own, which has no
+ * other thread. */
+TEST(MeshAlone, PagesAreMergedAsTheHeapGrows) {
+    if (getpagesize() != 4096)
+        GTEST_SKIP() << "pages are not of 4 KiB";
+    if (getenv("HAKMEM_MESH") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=MeshAlone.*"},
+                                   {"HAKMEM_MESH=1", "HAKMEM_PURGER=0", "HAKMEM_DECAY_MS=1000000000"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    Sparse blocks(64, kMiB, 50);
+    std::vector<void *> others;
+    while (others.size() < 1000 && counter("mesh_merged_pages") == 0)
+        others.push_back(memset(hak_malloc(100000), 1, 100000));
+    EXPECT_GT(counter("mesh_merged_pages"), 0);
+    EXPECT_TRUE(blocks.all_have_theirs());
+    for (void *block : others)
+        hak_free(block);
+}
+
 TEST_F(Mesh, SlotsComeBackZeroed) {
     {
         Sparse blocks(64, 100000, 50);

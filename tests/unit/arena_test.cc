@@ -159,7 +159,10 @@ TEST_F(Arena, ReallocStaysInTheArenaOrMovesThere) {
     EXPECT_EQ(hak_arena_of(fresh), arena_);
     void *grown = hak_arena_realloc(arena_, hidden(hak_malloc(0)), 300); /* in secure mode a block without bytes */
     EXPECT_EQ(hak_arena_of(grown), arena_);
-    EXPECT_EQ(blocks_of(arena_).size(), 3u);
+    EXPECT_EQ(hak_arena_realloc(arena_, hak_malloc(100), 0), nullptr);
+    void *shrunk = hak_arena_realloc(arena_, hak_malloc(100), 1);
+    EXPECT_EQ(hak_arena_of(shrunk), arena_);
+    EXPECT_EQ(blocks_of(arena_).size(), 4u);
 }
 
 TEST_F(Arena, ArenasAndTheProcessShareNoSuperSlab) {
@@ -655,10 +658,20 @@ TEST_F(ArenaDeath, HandlesOfDestroyedArenasAreReported) {
     hak_arena *gone = hak_arena_new(nullptr);
     filled(gone, 10);
     hak_arena_destroy(gone);
-    hak_arena *next = hak_arena_new(nullptr); /* of the same number */
-    filled(next, 10);
     const char *line =
         "hakmem: hak_arena_[a-z_]* with 0x[0-9a-f]*, which is no arena, or one that was destroyed or released";
+    std::vector<hak_arena *> others; /* one of them gets this thread's heap, which the thread has noted for `gone` */
+    auto entry_of = [](hak_arena *arena) { return reinterpret_cast<uintptr_t>(arena) % 256; };
+    for (int i = 0; i < 100; i++) {
+        others.push_back(hak_arena_new(nullptr));
+        if (entry_of(others.back()) != entry_of(gone))
+            filled(others.back(), 10);
+    }
+    EXPECT_DEATH(p = hak_arena_malloc(gone, 10), line);
+    for (; !others.empty(); others.pop_back())
+        hak_arena_destroy(others.back());
+    hak_arena *next = hak_arena_new(nullptr); /* of the same number, as the first of the others was */
+    filled(next, 10);
     EXPECT_DEATH(p = hak_arena_malloc(gone, 10), line);
     EXPECT_DEATH(p = hak_arena_calloc(gone, 10, 1000), line);
     EXPECT_DEATH(hak_arena_destroy(gone), line);

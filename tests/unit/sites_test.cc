@@ -149,6 +149,7 @@ TEST(Sites, AreMadeOnceForAName) {
     EXPECT_NE(site, 0u);
     EXPECT_EQ(hak_site_new("once", HAK_POLICY_HOT), site);
     EXPECT_EQ(stats_of(site).policy, HAK_POLICY_COLD);
+    EXPECT_EQ(hak_site_new(stats_of(1).name, HAK_POLICY_COLD), 1u) << "the first one of all";
     std::string longer(100, 'x');
     EXPECT_EQ(hak_site_new(longer.c_str(), 0), hak_site_new(longer.c_str(), 0));
     EXPECT_EQ(strlen(stats_of(hak_site_new(longer.c_str(), 0)).name), 47u);
