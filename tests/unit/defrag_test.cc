@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -40,6 +41,9 @@ class Blocks {
     }
     void remove(size_t i) {
         hak_free(blocks_[i]);
+        forget(i);
+    }
+    void forget(size_t i) {
         blocks_[i] = blocks_.back(), tags_[i] = tags_.back();
         blocks_.pop_back(), tags_.pop_back();
     }
@@ -167,6 +171,29 @@ TEST(Defrag, ACopyLiesInADenserSlab) {
     EXPECT_GT(moved, 2000u);
 }
 
+/* Blocks that another thread has freed lie in the slab's inbox, and its owner may not have looked. */
+TEST(Defrag, NoCopyLiesInASlabThatAnotherThreadEmptied) {
+    constexpr size_t kSize = 272;
+    Blocks blocks(kSize, 40000);
+    for (size_t i = blocks.all().size(); i-- > 0;)
+        if (i % 10 == 0)
+            blocks.remove(i); /* so all slabs have room */
+    std::thread([&] {
+        Random random(1);
+        while (blocks.all().size() > 4000) {
+            size_t i = random.below(blocks.all().size());
+            hak_free_dense(blocks.all()[i]);
+            blocks.forget(i);
+        }
+    }).join();
+    look_anew();
+    EXPECT_GT(blocks.should_move(), blocks.all().size() * 3 / 4);
+    void *copy = hak_malloc_dense(kSize);
+    for (void *block : blocks.all())
+        EXPECT_NE(reinterpret_cast<uintptr_t>(copy) / kSlot, reinterpret_cast<uintptr_t>(block) / kSlot);
+    hak_free_dense(copy);
+}
+
 /* Else a tenth of the heap, here 3 MiB, would stay EMPTY until somebody trims. */
 TEST(Defrag, WhatMovingEmptiesGoesBackAtOnce) {
     Blocks blocks(1000, kMost);
@@ -178,6 +205,32 @@ TEST(Defrag, WhatMovingEmptiesGoesBackAtOnce) {
     }
     EXPECT_GT(counter("dense_emptied_slots") - emptied, 300);
     EXPECT_LE(heap_stats()["rss_bytes"]["empty_slots"].number, kMiB + 16 * kSlot);
+}
+
+/* Slabs that are equally full: the upper ones are emptied into the lower ones, from a slab on that counts itself. */
+TEST(Defrag, OfThreeSlabsTheTopmostIsEmptied) {
+    constexpr size_t kSize = 448;
+    std::map<uintptr_t, std::vector<void *>> by_slot;
+    Blocks blocks(kSize, 60 * kSlot / kSize);
+    for (void *block : blocks.all())
+        by_slot[reinterpret_cast<uintptr_t>(block) / kSlot].push_back(block);
+    uintptr_t first = 0;
+    size_t whole = kSlot / kSize;
+    for (auto &[slot, held] : by_slot)
+        if (first == 0 && held.size() == whole && by_slot[slot + 1].size() == whole &&
+            by_slot[slot + 2].size() == whole)
+            first = slot;
+    ASSERT_NE(first, 0u);
+    std::map<uintptr_t, size_t> kept;
+    for (size_t i = blocks.all().size(); i-- > 0;) {
+        uintptr_t slot = reinterpret_cast<uintptr_t>(blocks.all()[i]) / kSlot;
+        if (slot < first || slot > first + 2 || ++kept[slot] > whole * 3 / 5)
+            blocks.remove(i);
+    }
+    hak_trim();
+    look_anew();
+    for (void *block : blocks.all())
+        EXPECT_EQ(hak_should_move(block) != 0, reinterpret_cast<uintptr_t>(block) / kSlot == first + 2);
 }
 
 TEST(Defrag, WhatIsNotHakmemsNeverMoves) {
@@ -313,6 +366,23 @@ TEST(Defrag, TheLongestTimeBoxIsLongEnough) {
     EXPECT_EQ(listed[1], listed[0]);
 }
 
+/* Else each of a cursor's boxes looks at all slabs again. */
+TEST(Defrag, ALaterTimeBoxGoesByTheSameSurvey) {
+    Blocks blocks(320, 20000);
+    hak_defrag cursor{};
+    size_t bytes;
+    hak_defrag_begin(&cursor, 0);
+    EXPECT_EQ(hak_should_move(blocks.all()[0]), 0) << "of a dense heap";
+    hak_defrag_next(&cursor, &bytes);
+    blocks.thin_out(10);
+    hak_defrag_begin(&cursor,
+                     0); /* the questions after the first one are too few to be a reason to look at the clock */
+    for (size_t i = 0; i < 50; i++)
+        EXPECT_EQ(hak_should_move(blocks.all()[i]), 0);
+    look_anew();
+    EXPECT_GT(blocks.should_move(), blocks.all().size() / 2);
+}
+
 /* A box may be over before the clock was read once. */
 TEST(Defrag, TheCursorComesToItsEndInTheShortestTimeBoxes) {
     Blocks blocks(200, 2000);
@@ -423,6 +493,17 @@ TEST(Defrag, AThreadWithoutAHeapMayAsk) {
     size_t yes = 0;
     std::thread([&] { yes = blocks.should_move(); }).join();
     EXPECT_GT(yes, blocks.all().size() / 2);
+}
+
+/* It has nowhere to note when it last looked, so it would look at all slabs at each question. */
+TEST(Defrag, AThreadWithoutAHeapGoesByWhatOthersKnow) {
+    Blocks blocks(384, 20000);
+    blocks.thin_out(10);
+    look_anew();
+    size_t yes = 1;
+    std::thread([&] { yes = blocks.should_move(); }).join();
+    EXPECT_EQ(yes, 0u) << "nobody has looked at this size";
+    EXPECT_GT(blocks.should_move(), blocks.all().size() / 2);
 }
 
 TEST(Defrag, AForkedChildMoves) {
