@@ -22,13 +22,15 @@
 #include "recorded_heaps.h"
 
 /* Once a test has said so, each reading of a clock is so much after the one before, in this process and in the library,
- * and what things cost does not depend on the machine. */
-static std::atomic<uint64_t> made_up_ns{1'000'000'000'000}, step_ns;
+ * and what things cost does not depend on the machine. The process's own time is so much of it. */
+static std::atomic<uint64_t> made_up_ns{1'000'000'000'000}, step_ns, cpu_percent{100};
 extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
     uint64_t step = step_ns;
     if (step == 0)
         return static_cast<int>(syscall(SYS_clock_gettime, which, now));
     uint64_t ns = made_up_ns += step;
+    if (which == CLOCK_PROCESS_CPUTIME_ID)
+        ns = ns / 100 * cpu_percent;
     now->tv_sec = static_cast<time_t>(ns / 1'000'000'000);
     now->tv_nsec = static_cast<long>(ns % 1'000'000'000);
     return 0;
@@ -269,6 +271,49 @@ TEST(Ace, WhatSlabsWantBackMakesPurgesLazy) {
     EXPECT_LT(cost(2 * kHigh), cost(0) - kHigh * kFault / 2);
 }
 
+/* What a preset keeps for swings leaves when the program rests, as with retain.c's purger. */
+TEST(Ace, KeepsLittleWhileThePurgerSeesARest) {
+    auto cost = [](int purger) {
+        Heap heap;
+        for (int i = 0; i < 10; i++) {
+            swing(heap, kSecond, 100, 600, kSecond);
+            heap.push_back({heap.back().ns + 30 * kSecond, 100});
+        }
+        inside_ace_start(kPresets, kRules, kBalanced, kFault, 0);
+        inside_ace_purger(purger);
+        for (const At &at : heap)
+            inside_ace_look(at.ns, at.slots, UINT64_MAX);
+        return inside_ace_charged(kBursty).all;
+    };
+    EXPECT_LT(cost(1), cost(0) / 3);
+}
+
+/* A slot is LAZY or purged, not both. */
+TEST(Ace, ChargesEachSlotThatIsUsedAgainOnce) {
+    uint64_t now = 1, slots = 0;
+    auto go_to = [&](uint64_t next) {
+        for (; slots != next; now += kMs)
+            inside_ace_look(now, slots = slots < next ? std::min(slots + 8, next) : slots - 8, UINT64_MAX);
+    };
+    auto stay = [&](uint64_t ns) {
+        for (uint64_t end = now + ns; now < end; now += kMs)
+            inside_ace_look(now, slots, UINT64_MAX);
+        return inside_ace_charged(kDefaults).all;
+    };
+    inside_ace_start(kPresets, kRules, 0, kFault, 0);
+    go_to(4'000);
+    go_to(96); /* they are purged, */
+    stay(kSecond);
+    inside_ace_inside(0, 8'000); /* and many are wanted back, */
+    stay(kSecond / 20);
+    inside_ace_inside(0, 0);
+    go_to(2'000); /* some are, */
+    go_to(96);    /* and become LAZY */
+    double before = stay(kSecond / 20);
+    go_to(1'096);
+    EXPECT_NEAR(stay(kSecond / 20) - before, 1'000 * kFault / 8, 100 * kFault / 8);
+}
+
 /* A thread reads the clock, and another one that reads it later looks first. The round must not end once more. */
 TEST(Ace, ALookMayComeLate) {
     Heap heap;
@@ -362,10 +407,42 @@ TEST_F(Learn, KeepsWhatASwingNeedsAndLeavesOthersSettingsAlone) {
 
 /* Else a program that sleeps after its work keeps all that the work needed. */
 TEST_F(Learn, WhatItKeepsGoesBackAtRest) {
+    std::vector<void *> blocks(20'000);
+    for (void *&block : blocks)
+        block = hak_malloc(500);
     EXPECT_TRUE(swings_until(true));
     inside_rest();
     EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576");
+    for (void *block : blocks)
+        hak_free(block);
+    EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576") << "it still rests";
     EXPECT_TRUE(swings_until(true)) << "and is kept again by the next work";
+}
+
+/* What the preset that keeps all is charged for a second of swings, on average lately. */
+double cost_us_of_swings() {
+    for (double end = rounds() + 60; rounds() < end;)
+        swing();
+    Json stats = heap_stats();
+    for (auto &preset : stats["ace"]["presets"].items)
+        if (preset["name"].text == "throughput")
+            return preset["cost_us"].number;
+    return -1;
+}
+
+/* 1 GiB for a second is worth 30 ms; a swing has 30 MiB, which are free for a part of the time. A program that runs for 60 %
+ * of the time keeps it for as much of its own. */
+TEST_F(Learn, ChargesForMemoryByTheProgramsOwnTime) {
+    double alone = cost_us_of_swings();
+    EXPECT_GT(alone, 30'000 * 30 / 1024 / 4);
+    EXPECT_LT(alone, 30'000 * 30 / 1024 * 2);
+    cpu_percent = 60;
+    double beside = cost_us_of_swings();
+    cpu_percent = 100;
+    EXPECT_NEAR(beside / alone, 0.6, 0.06);
+    Json saved = heap_stats()["ace"]["possible"];
+    EXPECT_GT(saved["cpu_ms"].number, 0) << "the best preset costs less time than the first one,";
+    EXPECT_GT(saved["mib_ms"].number, 0) << "and more memory";
 }
 
 void churn(uint64_t seed) {

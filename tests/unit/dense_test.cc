@@ -80,6 +80,25 @@ TEST(Dense, AFreeIntoASlabOnLoanIsOne) {
     EXPECT_EQ(counter("free_on_loan") - before, 1);
 }
 
+/* Else each block that moves there faults in what the purger has just given back. */
+TEST(Dense, ASlabThatServesKeepsItsFreePages) {
+    if (getpagesize() != 4096)
+        GTEST_SKIP() << "pages are not of 4 KiB";
+    std::vector<void *> blocks(60);
+    for (void *&block : blocks)
+        block = hak_malloc_dense(832);
+    for (size_t i = 0; i < 50; i++)
+        hak_free_dense(blocks[i]);
+    size_t before = inside_pages_look(blocks[59]);
+    void *block = hak_malloc_dense(832);
+    EXPECT_EQ(slab_of(block), slab_of(blocks[59]));
+    EXPECT_EQ(inside_pages_look(blocks[59]), before);
+    EXPECT_GT(inside_pages_look(blocks[59]), before) << "nobody has allocated since";
+    hak_free_dense(block);
+    for (size_t i = 50; i < 60; i++)
+        hak_free_dense(blocks[i]);
+}
+
 /* Neighbours in a slab that this thread has: the first one it has freed; the second one is live, and looks free. */
 struct Pair {
     void *free, *live;

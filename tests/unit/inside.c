@@ -19,6 +19,7 @@
 #include "blocks/kinds.h"
 #include "blocks/links.h"
 #include "heap/heap.h"
+#include "heap/pages.h"
 #include "heap/ring.h"
 #include "heap/search.h"
 #include "heap/slab.h"
@@ -112,6 +113,11 @@ uintptr_t inside_base(void) { return hak_region.base; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
+size_t inside_pages_look(const void *block) {
+    superslab_note_changed(slot_of(slab_at_offset(region_offset(block))));
+    pages_look(hak_heap);
+    return account_inside_bytes();
+}
 int inside_has_heap(void) { return hak_heap->number != HEAP_NONE; }
 void inside_share_classes(void) { heap_share_classes(); }
 void inside_delete_sized(void *p, size_t bytes) { alloc_delete_sized_else(p, bytes); }
@@ -623,6 +629,7 @@ static struct ace_prices ace_prices;
 static struct inside_ace_cost ace_cost;
 static uint64_t ace_inside_bytes;
 static unsigned ace_regrown_slots;
+static bool ace_has_purger;
 void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, double slot_second, double fault,
                       uint64_t dice) {
     struct ace_rule copies[ACE_PRESETS_MAX];
@@ -634,13 +641,15 @@ void inside_ace_start(unsigned presets, const struct inside_ace_rule *rules, dou
     ace_prices = (struct ace_prices){slot_second, fault, fault / 8, fault / 8, fault / 8};
     ace_cost = (struct inside_ace_cost){0};
     inside_ace_inside(0, 0);
+    inside_ace_purger(0);
 }
+void inside_ace_purger(int there) { ace_has_purger = there != 0; }
 void inside_ace_inside(uint64_t bytes, unsigned regrown_slots) {
     ace_inside_bytes = bytes;
     ace_regrown_slots = regrown_slots;
 }
 unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns) {
-    struct ace_sight sight = {now_ns, active, ace_inside_bytes, false};
+    struct ace_sight sight = {now_ns, active, ace_inside_bytes, ace_has_purger};
     struct ace_round round = {ace_prices, own_ns, 0, ace_regrown_slots, ace.policy[ace.in_use].rule.keeps_all};
     double before[ACE_PRESETS_MAX], least = 0, most = 0;
     unsigned was = ace.in_use;

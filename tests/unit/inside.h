@@ -74,6 +74,7 @@ unsigned inside_ace_look(uint64_t now_ns, uint64_t active, uint64_t own_ns);
 /* From now on each look gives back `bytes` inside slabs, and each round uses `regrown_slots` slots of such pages
  * again. */
 void inside_ace_inside(uint64_t bytes, unsigned regrown_slots);
+void inside_ace_purger(int there); /* from now on there is one, or none, as at the start */
 struct inside_ace_cost inside_ace_charged(unsigned preset);
 int inside_ace_elo(unsigned preset);
 int inside_ace_deviation(void);
@@ -162,8 +163,10 @@ size_t inside_count_of_two_lives(void);
 size_t inside_packed_slots_of_two_lives(void); /* likewise the slots of a packed block, now a tiny slab's */
 void inside_read_lists(int begins);            /* a thread follows lists of others, or has done so */
 void inside_take_stack(int begins);            /* this thread takes the stack of a sample, or has done so */
-void inside_inherit(void);                     /* from now on the thread's heap had another thread before */
-int inside_freer_is_known(const void *block);  /* of a tiny block: whether this thread or another has freed it */
+/* Looks at the block's slab, which changed, as the purger does. Returns the bytes that are given back inside slabs. */
+size_t inside_pages_look(const void *block);
+void inside_inherit(void);                    /* from now on the thread's heap had another thread before */
+int inside_freer_is_known(const void *block); /* of a tiny block: whether this thread or another has freed it */
 /* kinds.h, of tiny blocks: the blocks of its slab that may be moved, were the slab of that class; whether this one may;
  * whether it is free; and the frees that go past the thread's caches, or are of a thread that gets no heap. */
 unsigned inside_tiny_live(const void *block, unsigned class_id);
