@@ -102,14 +102,13 @@ static void forget_undumped(size_t superslab) {
     region_set_dumped(superslab, true);
 }
 
-/* Drops all slabs of the SuperSlab and hands it over to the process. Returns the slots that were ACTIVE. */
+/* Drops all slabs of the SuperSlab and hands it over to the process. Returns the slots that were ACTIVE. What was on
+ * offer in the arena stays noted, which no search of the process's takes for its own (offer_tag); arena_join forgets
+ * it. */
 static unsigned drop_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint32_t mask = drop_slabs(h, superslab);
     forget_undumped(superslab);
-    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
-        store_relaxed(&ss->offer[i], 0);
-    store_relaxed(&ss->arena_inbox_mask, 0);
     store_relaxed(&ss->changed_ms, account_clock_ms());
     if (ss->in_run)
         mask = ALL_SLOTS;

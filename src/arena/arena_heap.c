@@ -79,10 +79,10 @@ static struct heap *note(struct heap *h, uintptr_t handle, struct heap *of) {
 
 struct heap *arena_heap(struct heap *h, struct arena *a) {
     uintptr_t handle = load_relaxed(&a->handle);
-    struct heap *of = arena_heap_noted(h, handle);
-    if (of != NULL)
-        return of;
-    of = held(h, a);
+    struct heap *noted = arena_heap_noted(h, handle);
+    if (noted != NULL)
+        return noted;
+    struct heap *of = held(h, a);
     if (of == NULL) {
         h->has_arenas = true;
         of = take_over(h, a);

@@ -449,6 +449,26 @@ TEST_F(Arena, BlocksAreCountedByClass) {
     EXPECT_GE(live_bytes(), before + 100 * 1100);
 }
 
+/* Else slabs of some class are put where its blocks never were, before all other places. In a process of its own, in
+ * which no block of 8 bytes was before. */
+TEST_F(Arena, ItsLargeBlocksAreOfNoClass) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "blocks have no class in secure mode";
+    if (getenv("HAK_TEST_NO_CLASS") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=Arena.ItsLargeBlocksAreOfNoClass"},
+                                   {"HAK_TEST_NO_CLASS=1", "HAKMEM_PURGE=never"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    for (int i = 0; i < 20; i++)
+        filled(arena_, 300000);
+    remake();
+    for (size_t i = 0; i < 4 * kMiB / 8; i++)
+        EXPECT_NE(hidden(hak_malloc(8)), nullptr);
+    EXPECT_GT(counter("stage1_reused_empty"), 0);
+    EXPECT_EQ(counter("stage1_same_class"), 0);
+}
+
 TEST_F(Arena, VisitingStopsWhenAskedTo) {
     for (int i = 0; i < 100; i++)
         filled(arena_, 64);
