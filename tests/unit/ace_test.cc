@@ -430,8 +430,8 @@ double cost_us_of_swings() {
     return -1;
 }
 
-/* 1 GiB for a second is worth 30 ms; a swing has 30 MiB, which are free for a part of the time. A program that runs for 60 %
- * of the time keeps it for as much of its own. */
+/* 1 GiB for a second is worth 30 ms; a swing has 30 MiB, which are free for a part of the time. A program that runs for
+ * 60 % of the time keeps them for as much of its own. */
 TEST_F(Learn, ChargesForMemoryByTheProgramsOwnTime) {
     double alone = cost_us_of_swings();
     EXPECT_GT(alone, 30'000 * 30 / 1024 / 4);
