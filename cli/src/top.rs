@@ -65,6 +65,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     if options.once {
         std::thread::sleep(interval);
         screen.add(target.snapshot()?);
+        screen.print();
         print::text(&frame_text(&screen)?)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -23,6 +23,24 @@ use std::time::{Duration, Instant};
 /// Samples that are kept: no terminal is wider.
 const SAMPLES_MAX: usize = 1000;
 
+/// A column of the classes: its title, its width, and how soon it is left out where there is no room (0: never). The
+/// widths are those of what say::bytes and say::number write, and of a title that the classes are sorted by: no figure
+/// loses digits. The first column has room for all names, which are longer in secure mode.
+type Column = (&'static str, u16, u8);
+const COLUMNS: [Column; 9] = [
+    ("class", 6, 0),
+    ("slabs", 6, 4),
+    ("blocks", 6, 3),
+    ("live", 8, 0),
+    ("free", 8, 1),
+    ("cached", 8, 2),
+    ("resident", 9, 2),
+    ("misses", 6, 5),
+    ("hits", 7, 6),
+];
+/// Columns of the terminal that the threads' heaps need.
+const HEAPS_WIDTH: u16 = 37;
+
 pub enum Action {
     None,
     Quit,
@@ -83,6 +101,8 @@ pub struct Screen {
     ended: bool,
     help: bool,
     said: String,
+    /// Nobody can press a key.
+    printed: bool,
 }
 
 impl Screen {
@@ -102,7 +122,13 @@ impl Screen {
             ended: false,
             help: false,
             said: String::new(),
+            printed: false,
         }
+    }
+
+    /// From now on it is drawn for print.
+    pub fn print(&mut self) {
+        self.printed = true;
     }
 
     pub fn add(&mut self, snapshot: Snapshot) {
@@ -212,7 +238,7 @@ impl Screen {
             format!("{} ({}){state}", picture::name(&snapshot.process), snapshot.process.pid),
             format!("RSS {}", say::bytes(snapshot.process.rss as f64)),
             format!("heap {}", say::bytes(snapshot.heap.total as f64)),
-            format!("live {}", say::bytes(snapshot.heap.held() as f64)),
+            format!("live {}", say::bytes(snapshot.heap.live as f64)),
             "q quits".to_string(),
         ];
         frame.render_widget(Text::from_iter(lines.map(Line::from)), frame.area());
@@ -270,9 +296,11 @@ impl Screen {
     }
 
     fn draw_tables(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
-        let beside = area.width >= 104;
-        let heaps_width = if beside { 38 } else { 0 };
-        let [classes, heaps] = Layout::horizontal([Constraint::Min(0), Constraint::Length(heaps_width)]).areas(area);
+        let beside = area.width > width_of(&COLUMNS) + HEAPS_WIDTH;
+        let heaps_width = if beside { HEAPS_WIDTH } else { 0 };
+        let between = u16::from(beside);
+        let widths = [Constraint::Min(0), Constraint::Length(heaps_width)];
+        let [classes, heaps] = Layout::horizontal(widths).spacing(between).areas(area);
         // Beside the title and the header.
         self.room.set(usize::from(area.height.saturating_sub(2)));
         self.draw_classes(frame, classes, snapshot);
@@ -299,6 +327,8 @@ impl Screen {
     fn draw_classes(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
         let mut classes: Vec<&Class> = snapshot.classes.iter().collect();
         classes.sort_by_key(|class| std::cmp::Reverse(self.sort.of(class)));
+        let names = classes.iter().map(|class| Kind::of_class(class).name().len() as u16);
+        let columns = columns(area.width, names.max().unwrap_or(0), self.sort.title());
         let row = |class: &&Class| {
             let sizes =
                 [class.live, class.free, class.cached, class.resident as i64].map(|size| say::bytes(size as f64));
@@ -306,16 +336,18 @@ impl Screen {
             cells.push(say::number(class.live_blocks as f64));
             cells.extend(sizes);
             cells.extend(self.misses(class));
-            Row::new(cells.into_iter().map(|cell| Line::from(cell).right_aligned()))
+            let is_shown = |title| columns.iter().any(|(shown, ..)| *shown == title);
+            let shown = cells.into_iter().zip(COLUMNS).filter(|(_, (title, ..))| is_shown(*title));
+            Row::new(shown.map(|(cell, _)| Line::from(cell).right_aligned()))
         };
-        let titles = ["class", "slabs", "blocks", "live", "free", "cached", "resident", "misses", "hits"];
-        let title = |title: &str| match title == self.sort.title() {
+        let title = |&(title, ..): &Column| match title == self.sort.title() {
             true => Line::from(format!("▼{title}")).right_aligned().bold(),
             false => Line::from(title.to_string()).right_aligned().dim(),
         };
-        let widths = [7, 7, 7, 9, 9, 9, 9, 7, 7].map(Constraint::Length);
+        let widths = columns.iter().map(|&(_, width, _)| Constraint::Length(width));
+        let titles = Row::new(columns.iter().map(title));
         let (shown, name) = self.shown("classes", classes.len());
-        let table = Table::new(classes[shown].iter().map(row), widths).header(Row::new(titles.map(title)));
+        let table = Table::new(classes[shown].iter().map(row), widths).header(titles);
         frame.render_widget(table.block(titled(&name)), area);
     }
 
@@ -349,6 +381,9 @@ impl Screen {
     }
 
     fn foot(&self) -> Line<'static> {
+        if self.printed {
+            return Line::default();
+        }
         if self.ended {
             return Line::from("The process has ended; this was its heap. q quits".to_string()).bold();
         }
@@ -357,6 +392,22 @@ impl Screen {
         }
         Line::from("q quit  p pause  s sort  ↑↓ scroll  P purge  t profile  h help").dim()
     }
+}
+
+fn width_of(columns: &[Column]) -> u16 {
+    columns.iter().map(|&(_, width, _)| width + 1).sum::<u16>().saturating_sub(1)
+}
+
+/// Those that have room, the first for names of so many letters, and always the one that the classes are sorted by.
+fn columns(width: u16, letters: u16, sorted_by: &str) -> Vec<Column> {
+    let mut columns = COLUMNS.to_vec();
+    columns[0].1 = columns[0].1.max(letters);
+    while width_of(&columns) > width {
+        let can_go = columns.iter().filter(|(title, ..)| *title != sorted_by).map(|&(.., soon)| soon);
+        let Some(soonest) = can_go.max().filter(|&soon| soon > 0) else { break };
+        columns.retain(|&(title, _, soon)| soon != soonest || title == sorted_by);
+    }
+    columns
 }
 
 fn recent(before: &[Class], now: &[Class]) -> HashMap<(Tier, u64), (u64, u64)> {
@@ -491,6 +542,50 @@ mod tests {
         assert!(matches!(press(&mut screen, 'P'), Action::Purge));
         assert!(matches!(press(&mut screen, 't'), Action::Profile));
         assert!(matches!(press(&mut screen, 'q'), Action::Quit));
+    }
+
+    /// Else "6.2 KiB" stands where 56.2 KiB is.
+    #[test]
+    fn no_width_cuts_a_figure() {
+        let mut screen = screen();
+        for class in &mut screen.last.as_mut().unwrap().classes {
+            (class.slabs, class.live_blocks, class.resident) = (98_765, 98_765, 1023 << 10);
+            (class.live, class.free, class.cached) = (1023 << 10, 1021 << 10, 1022 << 10);
+        }
+        let figures = ["96", "98.8 k", "1023 KiB", "1021 KiB", "1022 KiB", "5000", "99.5 %"];
+        for _ in 0..Sort::ALL.len() {
+            for width in 40..160 {
+                let lines = lines(&screen, width, 40);
+                let from = lines.iter().position(|line| line.contains('▼')).unwrap();
+                let row = lines[from + 1..].iter().find(|line| line.contains(" 96 ")).unwrap();
+                let classes: String = row.chars().take(72).collect();
+                let cells = figures.iter().fold(classes, |row, figure| row.replace(figure, ""));
+                assert_eq!(cells.trim(), "", "{width} columns: {row}");
+                assert!(row.contains("1023 KiB"), "{width} columns: {row}");
+                assert_eq!(lines[from].contains("hits"), width >= 72, "{}", lines[from]);
+                let has_heaps = lines.iter().any(|line| line.contains("threads' heaps"));
+                assert_eq!(has_heaps, width >= 110, "{width} columns");
+            }
+            press(&mut screen, 's');
+        }
+        let class = &mut screen.last.as_mut().unwrap().classes[0];
+        (class.tier, class.block_bytes) = (Tier::Secure, 65536);
+        assert!((40..160).all(|width| lines(&screen, width, 40).join("\n").contains("secure 65536 ")));
+    }
+
+    #[test]
+    fn what_is_printed_names_no_keys() {
+        let mut screen = screen();
+        screen.print();
+        assert!(!lines(&screen, 110, 40).join("\n").contains("q quit"));
+    }
+
+    /// Else more than the heap seems to be live: what was never touched is not resident.
+    #[test]
+    fn the_smallest_screen_adds_up() {
+        let mut screen = screen();
+        screen.last.as_mut().unwrap().heap.untouched = 1 << 40;
+        assert!(lines(&screen, 39, 8).contains(&format!("{:<39}", "live 30 MiB")));
     }
 
     #[test]
