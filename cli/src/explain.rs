@@ -1,7 +1,7 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
 // SPDX-License-Identifier: MIT
 
-use crate::heap::advice::{advice, Advice, Reach};
+use crate::heap::advice::{self, advice, Advice, Reach};
 use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::rest::MESHED;
 use crate::heap::{Arena, Class, Snapshot, Target, Tier};
@@ -193,7 +193,7 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         let _ = writeln!(text, "- ACE: {}.", shown::line(&ace.line()));
     }
     match advice {
-        [] => text.push_str("Nothing is wrong: all resident memory is in use.\n"),
+        [] => text.push_str(&format!("{}.\n", advice::none(snapshot))),
         all => all.iter().for_each(|advice| text.push_str(&format!("- {}.\n", advice.text))),
     }
     match snapshot.rounding_waste {

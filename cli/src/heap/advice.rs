@@ -5,6 +5,8 @@
 
 use super::model::*;
 use super::rest::MESHED;
+use super::rows::parse_number;
+use hakmem_base::say;
 use hakmem_base::shown;
 use hakmem_base::table::{count, size};
 use serde::Serialize;
@@ -12,6 +14,8 @@ use serde::Serialize;
 /// Advice is given only if it saves at least WORTH_BYTES_MIN bytes and a WORTH_SHARE-th of the RSS.
 const WORTH_BYTES_MIN: u64 = 4 << 20;
 const WORTH_SHARE: u64 = 20;
+/// The largest value of RING_BYTES that is advised, and the smallest.
+const RING_BYTES_ADVISED: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 20;
 /// Classes that are named one by one.
 const CLASSES_NAMED: usize = 3;
 /// The one it allocates from, and the one it carves.
@@ -32,13 +36,38 @@ pub enum Reach {
     Ended,
 }
 
+/// The share of what is resident that is free, as far as the heap knows: bytes in no block of the program, nor its
+/// tables.
+pub fn free_bytes(snapshot: &Snapshot) -> u64 {
+    let terms = &snapshot.heap;
+    let free = [terms.partly_used_slabs, terms.thread_caches, terms.empty_slots, terms.lazy, terms.huge_rounding];
+    free.into_iter().map(|bytes| bytes.max(0) as u64).fold(0, u64::saturating_add).min(snapshot.process.rss)
+}
+
+/// That there is no advice, and how much of the memory is in use.
+pub fn none(snapshot: &Snapshot) -> String {
+    let (rss, free) = (snapshot.process.rss, free_bytes(snapshot));
+    if free < rss / 100 {
+        return "Nothing is wrong: all resident memory is in use".to_string();
+    }
+    format!(
+        "Nothing is wrong: {} % of the resident memory is in use; {} is free, in parts too small for advice (less than \
+         {}, or than a {WORTH_SHARE}th of all)",
+        100 * (rss - free) / rss.max(1),
+        size(free),
+        size(WORTH_BYTES_MIN)
+    )
+}
+
 /// The largest first; empty: nothing is wrong.
 pub fn advice(snapshot: &Snapshot, reach: Reach) -> Vec<Advice> {
     let worth = WORTH_BYTES_MIN.max(snapshot.process.rss / WORTH_SHARE);
     let mut all = fragmented(snapshot, worth, reach);
     let terms = &snapshot.heap;
-    let figures: [(i64, &dyn Fn(u64) -> String); 5] = [
-        (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes, reach)),
+    let figures: [(i64, &dyn Fn(u64) -> String); 7] = [
+        (cached(snapshot, &[Tier::Tiny]), &|bytes| lists(snapshot, bytes, reach)),
+        (cached(snapshot, &[Tier::Mid, Tier::Large]), &|bytes| rings(snapshot, bytes, reach)),
+        (cached(snapshot, &[Tier::Secure]), &|bytes| quarantine(snapshot, bytes)),
         (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes, reach)),
         (terms.lazy, &|bytes| lazy(snapshot, bytes, reach)),
         (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes, reach)),
@@ -92,11 +121,8 @@ fn by_setting(snapshot: &Snapshot, settings: &str, reach: Reach) -> String {
 // ---- partly used slabs ----
 
 fn fragmented(snapshot: &Snapshot, worth: u64, reach: Reach) -> Vec<Advice> {
-    let mut classes: Vec<&Class> = snapshot
-        .classes
-        .iter()
-        .filter(|class| matches!(class.tier, Tier::Tiny | Tier::Mid) && class.free > 0)
-        .collect();
+    let of_slabs = |class: &&Class| matches!(class.tier, Tier::Tiny | Tier::Mid | Tier::Secure) && class.free > 0;
+    let mut classes: Vec<&Class> = snapshot.classes.iter().filter(of_slabs).collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.free));
     let named: Vec<Advice> = classes
         .iter()
@@ -104,52 +130,102 @@ fn fragmented(snapshot: &Snapshot, worth: u64, reach: Reach) -> Vec<Advice> {
         .take(CLASSES_NAMED)
         .map(|class| Advice { saves: class.free as u64, text: fragmented_class(snapshot, class, reach) })
         .collect();
-    let rest: u64 = classes[named.len()..].iter().map(|class| class.free as u64).sum();
-    let others = Advice {
-        saves: rest,
-        text: format!(
-            "{} is free in partly used slabs of {} {}classes, a little in each: threads that allocate many sizes hold \
-             a slab of each",
+    let others = &classes[named.len()..];
+    let rest: u64 = others.iter().map(|class| class.free as u64).sum();
+    let text = || {
+        format!(
+            "{} is free in partly used slabs of {} {}classes, a little in each: {}",
             size(rest),
-            classes.len() - named.len(),
-            if named.is_empty() { "" } else { "other " }
-        ),
+            others.len(),
+            if named.is_empty() { "" } else { "other " },
+            in_many_classes(snapshot, others, reach)
+        )
     };
-    named.into_iter().chain((rest >= worth).then_some(others)).collect()
+    let others = (rest >= worth).then(|| Advice { saves: rest, text: text() });
+    named.into_iter().chain(others).collect()
+}
+
+/// Why there is a little in each of many classes, or what helps.
+fn in_many_classes(snapshot: &Snapshot, classes: &[&Class], reach: Reach) -> String {
+    let slabs: u64 = classes.iter().map(|class| class.slabs).sum();
+    if held_by_threads(snapshot, slabs, classes.len() as u64) {
+        return "threads that allocate many sizes hold a slab of each".to_string();
+    }
+    if is_secure(snapshot) {
+        return SECURE_STAYS.to_string();
+    }
+    let movable: u64 = classes.iter().map(|class| class.movable).fold(0, u64::saturating_add);
+    let stays = format!("it {}", stays(snapshot, reach));
+    if movable < WORTH_BYTES_MIN {
+        return stays;
+    }
+    format!(
+        "{stays}, or have it move them: by hak_should_move (docs/compaction.md) it would get back {}",
+        size(movable)
+    )
+}
+
+fn threads(snapshot: &Snapshot) -> u64 {
+    snapshot.heaps.iter().filter(|heap| heap.in_use).count() as u64
+}
+
+/// Are these about the slabs from which several threads allocate anyway?
+fn held_by_threads(snapshot: &Snapshot, slabs: u64, classes: u64) -> bool {
+    let threads = threads(snapshot);
+    threads > 1 && slabs <= threads.saturating_mul(SLABS_OF_A_THREAD).saturating_mul(classes)
+}
+
+/// Does it run in secure mode?
+pub fn is_secure(snapshot: &Snapshot) -> bool {
+    value(snapshot, "SECURE") == "1"
+}
+
+/// Of free blocks, in secure mode.
+const SECURE_STAYS: &str =
+    "secure mode places blocks at random, so free ones lie beside live ones until these are freed (docs/secure.md)";
+
+/// What whoever asks about free blocks can do.
+fn stays(snapshot: &Snapshot, reach: Reach) -> String {
+    let pid = match reach {
+        Reach::Runs => format!(" {}", snapshot.process.pid),
+        Reach::Ended => String::new(),
+    };
+    format!("stays until the blocks beside it are freed: `hakmem leak --sparse{pid}` says whose they are")
 }
 
 fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String {
     let mut text = format!(
-        "{} is free in partly used slabs of class {}: {} live blocks are spread over {} slabs that are {} % full",
+        "{} is free in partly used slabs of class {}{}: {} live blocks are spread over {} slabs that are {} % full",
         size(class.free as u64),
         class.block_bytes,
+        if class.tier == Tier::Secure { " of secure mode" } else { "" },
         count(class.live_blocks),
         count(class.slabs),
         class.percent_full()
     );
-    let threads = snapshot.heaps.iter().filter(|heap| heap.in_use).count() as u64;
-    if threads > 1 && class.slabs <= threads * SLABS_OF_A_THREAD {
-        return format!("{text}: each of the {} threads holds a slab of it. Fewer threads need less", count(threads));
+    if held_by_threads(snapshot, class.slabs, 1) {
+        let threads = count(threads(snapshot));
+        return format!("{text}: each of the {threads} threads holds a slab of it. Fewer threads need less");
     }
     let mut rest = "it";
     if class.free_pages >= WORTH_BYTES_MIN {
         rest = "the rest";
         text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }
-    let pid = match reach {
-        Reach::Runs => format!(" {}", snapshot.process.pid),
-        Reach::Ended => String::new(),
-    };
-    text += &format!(
-        "; {rest} stays until the blocks beside it are freed: `hakmem leak --sparse{pid}` says whose they are"
-    );
+    if class.tier == Tier::Secure {
+        return format!("{text}; {SECURE_STAYS}");
+    }
+    text += &format!("; {rest} {}", stays(snapshot, reach));
     if class.movable >= WORTH_BYTES_MIN {
         let moving = ", or have it move them: by hak_should_move (docs/compaction.md) it would get back";
         text += &format!("{moving} {}", size(class.movable));
     }
     if class.meshable >= WORTH_BYTES_MIN && value(snapshot, "MESH") != "1" {
         let how = by_setting(snapshot, "MESH=1", reach);
-        let purge = if matches!(reach, Reach::Runs) { format!(", then `hakmem purge{pid}`,") } else { String::new() };
+        let purge = match reach {
+            Reach::Runs => format!(", then `hakmem purge {}`,", snapshot.process.pid),
+            Reach::Ended => String::new(),
+        };
         text += &format!("; or let its slabs share pages: {how}{purge} would give back {}", size(class.meshable));
     }
     text
@@ -157,16 +233,60 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
 
 // ---- the other terms ----
 
-fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
+/// Bytes that wait in the threads' caches of these tiers' classes.
+fn cached(snapshot: &Snapshot, tiers: &[Tier]) -> i64 {
+    let classes = snapshot.classes.iter().filter(|class| tiers.contains(&class.tier));
+    classes.map(|class| class.cached.max(0)).fold(0, i64::saturating_add)
+}
+
+/// "7 threads, 3 MiB in the largest", of all that caches hold.
+fn caches(snapshot: &Snapshot) -> String {
     let used = snapshot.heaps.iter().filter(|heap| heap.cached > 0).count();
-    let largest = snapshot.heaps.iter().map(|heap| heap.cached).max().unwrap_or(0);
+    format!("{} ({} in the caches of the largest)", say::count(used, "thread"), size(largest_cache(snapshot)))
+}
+
+fn largest_cache(snapshot: &Snapshot) -> u64 {
+    snapshot.heaps.iter().map(|heap| heap.cached).max().unwrap_or(0)
+}
+
+/// No option bounds them.
+fn lists(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
+    let purge = match reach {
+        Reach::Runs => format!(
+            "; `hakmem purge {}` has each thread empty its own at its next allocation that leaves the fast path",
+            snapshot.process.pid
+        ),
+        Reach::Ended => String::new(),
+    };
     format!(
-        "{} waits in the caches of {} threads, {} in the largest: {} limits this (now {})",
+        "{} waits in the lists and inboxes of blocks up to 1 KiB of {}: a thread that calls hak_thread_rests() before \
+         a long wait lets others use what its lists hold{purge}",
         size(bytes),
-        count(used as u64),
-        size(largest),
-        by_setting(snapshot, "RING_BYTES=1m", reach),
-        value(snapshot, "RING_BYTES")
+        caches(snapshot)
+    )
+}
+
+fn rings(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
+    let text = format!("{} waits in the rings of blocks above 1 KiB of {}", size(bytes), caches(snapshot));
+    let now = value(snapshot, "RING_BYTES");
+    // Half of what binds now, so that it makes a difference.
+    let binds = parse_number(&now).map(|now| now.min(largest_cache(snapshot)).min(bytes) / 2);
+    match binds.map(|bytes| bytes.min(*RING_BYTES_ADVISED.end())).filter(|bytes| RING_BYTES_ADVISED.contains(bytes)) {
+        Some(bytes) => {
+            let kib = 1 << (bytes >> 10).ilog2();
+            let setting = format!("RING_BYTES={}", if kib == 1024 { "1m".to_string() } else { format!("{kib}k") });
+            format!("{text}: {} limits this (now {now})", by_setting(snapshot, &setting, reach))
+        }
+        None => format!("{text}: RING_BYTES is {now} already, so fewer threads need less"),
+    }
+}
+
+fn quarantine(snapshot: &Snapshot, bytes: u64) -> String {
+    format!(
+        "{} waits in secure mode's quarantine: HAKMEM_QUARANTINE_BYTES in the environment bounds this (now {}), and a \
+         shorter quarantine finds fewer uses after free",
+        size(bytes),
+        value(snapshot, "QUARANTINE_BYTES")
     )
 }
 
@@ -236,4 +356,107 @@ fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {
         text += ". Python has an allocator of its own for small objects: PYTHONMALLOC=malloc leaves them to HAKMEM";
     }
     Some(Advice { saves: bytes, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::snapshot;
+
+    fn with(options: &[(&str, &str)]) -> Snapshot {
+        let mut snapshot = snapshot(0);
+        let option = |&(name, value): &(&str, &str)| OptionValue {
+            name: name.into(),
+            value: value.into(),
+            ..OptionValue::default()
+        };
+        snapshot.options = options.iter().map(option).collect();
+        snapshot.classes.clear();
+        snapshot.rest.clear();
+        snapshot.process.rss = 100 << 20;
+        snapshot
+    }
+
+    fn texts(snapshot: &Snapshot) -> Vec<String> {
+        advice(snapshot, Reach::Runs).into_iter().map(|advice| advice.text).collect()
+    }
+
+    /// Else a user of secure mode learns that all is in use when three quarters are not.
+    #[test]
+    fn free_blocks_of_secure_mode_count() {
+        let mut snapshot = with(&[("SECURE", "1")]);
+        let class = Class { tier: Tier::Secure, block_bytes: 128, free: 77 << 20, slabs: 9, ..Class::default() };
+        snapshot.classes = vec![class];
+        let said = texts(&snapshot).join("\n");
+        assert!(said.contains("77.0 MiB is free in partly used slabs of class 128 of secure mode"), "{said}");
+        assert!(!said.contains("leak --sparse") && !said.contains("hak_should_move"), "{said}");
+        let split = |tier| Class { tier, block_bytes: 128, free: 2 << 20, slabs: 9, ..Class::default() };
+        snapshot.classes = vec![split(Tier::Secure); 9];
+        let said = texts(&snapshot).join("\n");
+        assert!(
+            said.contains("18.0 MiB is free in partly used slabs of 9 classes") && said.contains("secure"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_is_in_use_is_said_as_it_is() {
+        let mut snapshot = with(&[]);
+        assert_eq!(none(&snapshot), "Nothing is wrong: all resident memory is in use");
+        snapshot.heap.partly_used_slabs = 40 << 20;
+        snapshot.heap.thread_caches = 3 << 20;
+        let said = none(&snapshot);
+        assert!(said.contains("57 % of the resident memory is in use; 43.0 MiB is free"), "{said}");
+    }
+
+    /// Else a program with one thread is told to have fewer.
+    #[test]
+    fn many_slabs_are_not_those_that_threads_hold() {
+        let mut snapshot = with(&[]);
+        let class = |number: u64| Class {
+            block_bytes: 16 * number,
+            free: 3 << 20,
+            slabs: 50,
+            movable: 1 << 20,
+            ..Class::default()
+        };
+        snapshot.classes = (1..=10).map(class).collect();
+        snapshot.heaps.truncate(1);
+        let said = |snapshot: &Snapshot| texts(snapshot).join("\n");
+        let one = said(&snapshot);
+        assert!(one.contains("of 10 classes, a little in each: it stays until") && !one.contains("threads"), "{one}");
+        assert!(one.contains("`hakmem leak --sparse 4321`") && one.contains("it would get back 10.0 MiB"), "{one}");
+        let heap = ThreadHeap { number: 1, in_use: true, cached: 0, owned_slabs: 3 };
+        snapshot.heaps = vec![heap.clone(); 10];
+        assert!(said(&snapshot).contains("`hakmem leak --sparse 4321`"), "500 slabs are more than 10 threads hold");
+        snapshot.heaps = vec![heap; 30];
+        assert!(said(&snapshot).contains("threads that allocate many sizes hold a slab of each"));
+    }
+
+    /// Else a user sets what is set, or what bounds nothing.
+    #[test]
+    fn a_bound_of_rings_is_advised_only_where_it_bounds() {
+        let cached = |tier, bytes| Class { tier, cached: bytes, ..Class::default() };
+        let said = |ring_bytes: &str, tier, largest: u64| {
+            let mut snapshot = with(&[("RING_BYTES", ring_bytes)]);
+            snapshot.classes = vec![cached(tier, 50 << 20)];
+            snapshot.heaps = vec![ThreadHeap { number: 0, in_use: true, cached: largest, owned_slabs: 0 }];
+            texts(&snapshot).join("\n")
+        };
+        let tiny = said("4 MiB", Tier::Tiny, 8 << 20);
+        assert!(!tiny.contains("RING_BYTES") && tiny.contains("hak_thread_rests()"), "{tiny}");
+        for (now, largest, advised) in [
+            ("4 MiB", 4 << 20, Some("RING_BYTES=1m")),
+            ("1 MiB", 1 << 20, Some("RING_BYTES=512k")),
+            ("4 MiB", 300 << 10, Some("RING_BYTES=128k")),
+            ("1000000", 1 << 30, Some("RING_BYTES=256k")),
+            ("0", 4 << 20, None),
+            ("64 KiB", 4 << 20, None),
+            ("?", 4 << 20, None),
+        ] {
+            let said = said(now, Tier::Mid, largest);
+            let found = said.find("RING_BYTES=").map(|at| said[at..].split('`').next().unwrap().to_string());
+            assert_eq!(found.as_deref(), advised, "{said}");
+        }
+    }
 }
