@@ -87,6 +87,8 @@ pub fn said(target: &Target) -> Result<String> {
     Ok(purge(target, WAIT_ASIDE, |_| {})?.sentence())
 }
 
+const SLOW: &str = "allocation off the fast path";
+
 fn awaited(purger: bool) -> &'static str {
     if purger {
         "its purger thread"
@@ -102,11 +104,17 @@ impl Outcome {
             return format!("nothing given back yet: the request waits for {}", awaited(purger));
         }
         let given = difference(self.before, self.after);
+        // The purger empties rings of sleeping threads, and nobody their lists.
+        let asleep = |whose, sleep| match purger {
+            true => format!("; while {sleep}, {whose} lists of blocks up to 1 KiB stay"),
+            false => String::new(),
+        };
         match (waiting, purger) {
             (0, _) => given,
-            (_, true) => format!("{given}. What sleeping threads held back is included"),
-            (waiting, false) => {
-                format!("{given}. {waiting} more of its threads give back at their next allocations")
+            (1, _) => format!("{given}. 1 more thread gives back at its next {SLOW}{}", asleep("its", "it sleeps")),
+            (waiting, _) => {
+                let asleep = asleep("their", "they sleep");
+                format!("{given}. {waiting} more threads give back at their next {SLOW}{asleep}")
             }
         }
     }
@@ -132,6 +140,21 @@ fn difference(before: u64, after: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Else a user thinks that sleeping threads hold nothing any more.
+    #[test]
+    fn threads_that_have_yet_to_act_are_counted() {
+        let said = |waiting, purger| {
+            Outcome { purged: Purged { done: 1, waiting, purger }, before: 3 << 20, after: 1 << 20 }.sentence()
+        };
+        let given = "2 MiB given back: 3 MiB resident before, 1 MiB now";
+        assert_eq!(said(0, true), given);
+        let later = "give back at their next allocation off the fast path";
+        assert_eq!(said(9, false), format!("{given}. 9 more threads {later}"));
+        let lists = "; while they sleep, their lists of blocks up to 1 KiB stay";
+        assert_eq!(said(9, true), format!("{given}. 9 more threads {later}{lists}"));
+        assert!(said(1, true).contains("1 more thread gives back at its next") && said(1, true).contains("it sleeps"));
+    }
 
     /// Else "5.7 MiB given back: 70.5 before, 69.6 now".
     #[test]
