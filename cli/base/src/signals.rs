@@ -83,15 +83,21 @@ pub fn wait_for_end(deadline: Instant) -> Option<Request> {
     INTERRUPTS.contains(&signal).then_some(Request { number: signal, sent: code <= 0 })
 }
 
-/// The next of the watched signals and its si_code; -1 if none comes until `deadline`.
+/// The next of the watched signals and its si_code; -1 if none comes until `deadline`. The kernel's wait also ends when
+/// this process is stopped and goes on.
 fn take(deadline: Instant) -> (libc::c_int, libc::c_int) {
-    let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
-    let time = libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() };
-    // SAFETY: zero is a value of it, and all it points to lives.
-    unsafe {
-        let mut about: libc::siginfo_t = std::mem::zeroed();
-        let signal = libc::sigtimedwait(&watched(), &mut about, &time);
-        (signal, about.si_code)
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
+        let time = libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() };
+        // SAFETY: zero is a value of it, and all it points to lives.
+        let (signal, code) = unsafe {
+            let mut about: libc::siginfo_t = std::mem::zeroed();
+            let signal = libc::sigtimedwait(&watched(), &mut about, &time);
+            (signal, about.si_code)
+        };
+        if signal > 0 || Instant::now() >= deadline {
+            return (signal, code);
+        }
     }
 }
 
@@ -111,6 +117,39 @@ pub fn interrupted() -> bool {
             Event::Interrupt => return true,
             Event::Child => continue,
             Event::Timeout => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    extern "C" fn nothing(_: libc::c_int) {}
+
+    /// Else `learn --for 4h` ends after an hour, or when a shell stops it and lets it go on, with half of its figures.
+    #[test]
+    fn a_wait_that_is_interrupted_goes_on() {
+        // SAFETY: the handler does nothing, and the thread that is told lives.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut());
+            let (waiter, done) = (libc::pthread_self(), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        libc::pthread_kill(waiter, libc::SIGUSR1);
+                        std::thread::yield_now();
+                    }
+                });
+                let deadline = Instant::now() + Duration::from_millis(100);
+                let (signal, _) = take(deadline);
+                let reached = Instant::now() >= deadline;
+                done.store(true, Ordering::Relaxed);
+                assert!(signal == -1 && reached);
+            });
         }
     }
 }
