@@ -76,23 +76,38 @@ struct Amount {
     /// How many of the cold bytes were deflated, and how many came out.
     deflated_from: u64,
     deflated_to: u64,
+    /// What the cold bytes deflate to; None: not known.
+    compressed: Option<u64>,
+    /// What the parts that were deflated stand for, and what these stand for came out as.
+    #[serde(skip)]
+    weighed: [f64; 2],
 }
 
 impl Amount {
+    /// Adds another part of the same site, which is like those before.
     fn add(&mut self, other: &Amount) {
         self.bytes += other.bytes;
         self.cold += other.cold;
         self.deflated_from += other.deflated_from;
         self.deflated_to += other.deflated_to;
+        (0..2).for_each(|i| self.weighed[i] += other.weighed[i]);
+        let share = (self.weighed[1] / self.weighed[0]).min(1.0);
+        self.compressed = (self.weighed[0] > 0.0).then_some((self.cold as f64 * share) as u64);
+    }
+
+    /// Of all sites: of each a bounded part was deflated, which says nothing of the others.
+    fn sum<'a>(sites: impl Iterator<Item = &'a Amount>) -> Amount {
+        let mut all = Amount::default();
+        for site in sites {
+            let weighed = site.compressed.map_or([0.0; 2], |compressed| [site.cold as f64, compressed as f64]);
+            all.add(&Amount { weighed, ..site.clone() });
+        }
+        all
     }
 
     fn ratio(&self) -> String {
-        let share = self.deflated_to as f64 / self.deflated_from.max(1) as f64;
-        if self.deflated_from == 0 {
-            "–".into()
-        } else {
-            say::percent(share.min(1.0))
-        }
+        let share = |compressed| say::percent(compressed as f64 / self.cold.max(1) as f64);
+        self.compressed.map_or("–".into(), share)
     }
 }
 
@@ -195,8 +210,15 @@ fn compare(remote: &Remote, pagemap: Option<&Pagemap>, seen: &Seen, scale: f64, 
         }
     }
     let stands_for = seen.birth.estimated_bytes as f64 * scale;
-    let share = cold as f64 / seen.bytes.max(1) as f64;
-    Amount { bytes: stands_for as u64, cold: (stands_for * share) as u64, deflated_from: from, deflated_to: to }
+    let each = stands_for / seen.bytes.max(1) as f64;
+    Amount {
+        bytes: stands_for as u64,
+        cold: (each * cold as f64) as u64,
+        deflated_from: from,
+        deflated_to: to,
+        compressed: None,
+        weighed: [each * from as f64, each * to as f64],
+    }
 }
 
 fn deflated(bytes: &[u8]) -> u64 {
@@ -287,8 +309,7 @@ pub fn cold(options: &ColdOptions) -> Result<ExitCode> {
     }
     let mut sites: Vec<Site> = found.into_values().collect();
     sites.sort_by(|a, b| (b.amount.cold, &a.frame.function).cmp(&(a.amount.cold, &b.frame.function)));
-    let mut all = Amount::default();
-    sites.iter().for_each(|site| all.add(&site.amount));
+    let all = Amount::sum(sites.iter().map(|site| &site.amount));
     let cold = Cold { process: remote.program(), pid, seconds, all, touched, sites, notes };
     if options.json {
         print::json(&cold)?;
@@ -307,7 +328,7 @@ fn text(cold: &Cold, top: usize, style: Style) -> String {
         size(cold.all.bytes),
         size(cold.all.cold),
     );
-    if cold.all.deflated_from > 0 {
+    if cold.all.compressed.is_some() {
         let _ = write!(text, "; page by page it compresses to about {}", cold.all.ratio());
     }
     text.push_str(".\n");
@@ -358,7 +379,25 @@ mod tests {
     fn what_compresses_is_told() {
         let page = vec![7; 4096];
         assert!(deflated(&page) < 100);
-        let amount = Amount { bytes: 10, cold: 10, deflated_from: 4096, deflated_to: 1024 };
-        assert_eq!((amount.ratio().as_str(), Amount::default().ratio().as_str()), ("25\u{a0}%", "–"));
+        assert_eq!(Amount::default().ratio(), "–");
+    }
+
+    /// Else 1 MiB of one site says how 10 GiB of another compress.
+    #[test]
+    fn sites_and_parts_count_for_what_they_stand_for() {
+        let part = |cold: u64, share: f64| {
+            let weighed = [cold as f64, cold as f64 * share];
+            Amount { bytes: cold, cold, deflated_from: 4096, deflated_to: 99, weighed, ..Amount::default() }
+        };
+        let mut large = Amount::default();
+        [part(9000, 0.5), part(1000, 0.0)].iter().for_each(|part| large.add(part));
+        assert_eq!((large.compressed, large.ratio().as_str()), (Some(4500), "45\u{a0}%"));
+        // Room for a tenth of it was left.
+        large.add(&Amount { cold: 10_000, ..Amount::default() });
+        assert_eq!(large.compressed, Some(9000));
+        let (mut small, unknown) = (Amount::default(), Amount { cold: 5000, bytes: 5000, ..Amount::default() });
+        small.add(&part(100, 1.0));
+        let all = Amount::sum([&large, &small, &unknown].into_iter());
+        assert_eq!((all.cold, all.ratio()), (25_100, say::percent(9100.0 / 20_100.0)));
     }
 }
