@@ -2,8 +2,9 @@
 //!
 //! 1. FAMILIES is the one table of names, types and help; names are stable: dashboards hang on them.
 //! 2. Every sample carries `pid` and `process` (the command's name). A class is a label, not a name.
-//! 3. `--listen` answers GET /metrics on loopback, to whoever has the token, each time by reading the processes anew:
-//!    nothing is kept, so history, rates and alerts are Prometheus's.
+//! 3. `--listen` answers GET /metrics on loopback, to whoever has the token, each time by reading the processes anew.
+//!    History, rates and alerts are Prometheus's. What is kept is the highest figures of each class's counters
+//!    (Highest): a counter that falls would count as one that began anew.
 //! 4. Processes are read side by side, each within --budget (readers.rs). hakmem_processes counts what became of them.
 //! 5. A server of named processes leaves out those that have ended, and ends with the last.
 // SPDX-License-Identifier: MIT
@@ -13,7 +14,7 @@ mod readers;
 use crate::heap::named::Named;
 use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
-use crate::heap::{Arena, Class, Snapshot, Target};
+use crate::heap::{Arena, Class, Snapshot, Target, Tier};
 use crate::http::{self, Listener, Request, Response};
 use crate::token::Token;
 use anyhow::{anyhow, Result};
@@ -23,11 +24,12 @@ use hakmem_base::proc::{self, Pid, Watched};
 use hakmem_base::shown;
 use readers::Outcome;
 pub use readers::Readers;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Which processes to read.
@@ -344,12 +346,52 @@ fn told(mut snapshot: Snapshot, arguments: bool) -> Snapshot {
     snapshot
 }
 
+/// What counters of classes were at most. A slab that leaves its thread takes its free blocks out of the library's
+/// figures, and a class without slabs is in no snapshot.
+#[derive(Default)]
+struct Highest(HashMap<Pid, Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// Of the process, when it was read.
+    age_ms: u64,
+    /// Allocations and misses.
+    classes: HashMap<(Tier, u64), [u64; 2]>,
+}
+
+impl Highest {
+    /// Raises the snapshot's counters to what they were, of classes that it lacks, too.
+    fn hold(&mut self, snapshot: &mut Snapshot) {
+        let counted = self.0.entry(snapshot.process.pid).or_default();
+        if snapshot.process.age_ms < counted.age_ms {
+            *counted = Counted::default(); // another process
+        }
+        counted.age_ms = snapshot.process.age_ms;
+        let mut gone = counted.classes.clone();
+        for class in &mut snapshot.classes {
+            gone.remove(&class.key());
+            let highest = counted.classes.entry(class.key()).or_default();
+            *highest = [highest[0].max(class.allocations), highest[1].max(class.misses)];
+            [class.allocations, class.misses] = *highest;
+        }
+        for ((tier, block_bytes), [allocations, misses]) in gone.into_iter().filter(|(_, counts)| counts[0] > 0) {
+            snapshot.classes.push(Class { tier, block_bytes, allocations, misses, ..Class::default() });
+        }
+        snapshot.classes.sort_by_key(Class::key);
+    }
+
+    fn forget_all_but(&mut self, pids: &[Pid]) {
+        self.0.retain(|pid, _| pids.contains(pid));
+    }
+}
+
 /// What is to be read, and how.
 pub struct Source {
     /// Those named; empty: all there are.
     named: Vec<Watched>,
     readers: Readers<Option<Arc<Snapshot>>>,
     arguments: bool,
+    highest: Mutex<Highest>,
 }
 
 impl Source {
@@ -361,7 +403,7 @@ impl Source {
             let Some(target) = target else { return Ok(None) };
             Ok(Some(Arc::new(told(target.summary()?, arguments))))
         };
-        Ok(Source { named, readers: Readers::new(budget, read), arguments })
+        Ok(Source { named, readers: Readers::new(budget, read), arguments, highest: Mutex::default() })
     }
 
     /// Those named that run, or all there are.
@@ -419,10 +461,15 @@ impl Source {
         let pids: Vec<Pid> = running.iter().map(|process| process.pid).collect();
         let all = self.named.is_empty();
         reading.ended = ended.len() as u64;
-        for (pid, outcome, took) in self.readers.read(&if all { processes() } else { pids }) {
+        let pids = if all { processes() } else { pids };
+        let outcomes = self.readers.read(&pids);
+        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
+        highest.forget_all_but(&pids);
+        for (pid, outcome, took) in outcomes {
             match outcome {
                 Outcome::Read(None) => {} // it does not run HAKMEM
-                Outcome::Read(Some(snapshot)) => {
+                Outcome::Read(Some(mut snapshot)) => {
+                    highest.hold(Arc::make_mut(&mut snapshot));
                     reading.took.push((pid, name_of(&snapshot).to_string(), took));
                     reading.snapshots.push(snapshot);
                 }
@@ -543,6 +590,31 @@ mod tests {
             text.lines().find_map(|line| Some(line.split_once("command=\"")?.1.split('"').next()?.to_string())).unwrap()
         };
         assert_eq!((command(true).as_str(), command(false).as_str()), ("/bin/server --password=secret", "/bin/server"));
+    }
+
+    /// Else rates are wrong by all that was ever allocated: Prometheus takes a fall for a new beginning.
+    #[test]
+    fn counters_of_classes_never_fall() {
+        let mut highest = Highest::default();
+        let mut read = |age_ms, classes: &[(u64, u64, u64)]| {
+            let mut snapshot = crate::picture::tests::snapshot(1);
+            let class = |&(block_bytes, allocations, misses): &(u64, u64, u64)| Class {
+                block_bytes,
+                allocations,
+                misses,
+                ..Class::default()
+            };
+            (snapshot.process.age_ms, snapshot.classes) = (age_ms, classes.iter().map(class).collect());
+            highest.hold(&mut snapshot);
+            let counts = snapshot.classes.iter().map(|class| (class.block_bytes, class.allocations, class.misses));
+            counts.collect::<Vec<_>>()
+        };
+        assert_eq!(read(10, &[(16, 500, 9), (640, 1, 1)]), [(16, 500, 9), (640, 1, 1)]);
+        assert_eq!(read(20, &[(16, 400, 10)]), [(16, 500, 10), (640, 1, 1)], "its slabs are gone");
+        assert_eq!(read(30, &[(8, 0, 0), (16, 501, 10)]), [(8, 0, 0), (16, 501, 10), (640, 1, 1)]);
+        assert_eq!(read(5, &[(16, 3, 1)]), [(16, 3, 1)], "a new process of this number");
+        highest.forget_all_but(&[]);
+        assert!(highest.0.is_empty());
     }
 
     #[test]

@@ -763,6 +763,26 @@ fn what_a_purge_gave_back_is_the_difference() {
     assert_eq!(figure("given_back"), (figure("rss_before") - figure("rss_after")).max(0), "{purged}");
 }
 
+/// Else a dashboard shows the peak for ever.
+#[test]
+fn superslabs_that_went_back_are_not_in_use() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PURGE", "never")]);
+    program.tell("free 3000 16000");
+    let pid = program.pid();
+    let superslabs = || -> u64 {
+        let metrics = text(&["metrics", &pid, "--budget", "60"]);
+        let line = metrics.lines().find(|line| line.starts_with("hakmem_superslabs{")).unwrap();
+        line.split(' ').next_back().unwrap().parse().unwrap()
+    };
+    let before = superslabs();
+    assert!(before > 20, "{before} SuperSlabs");
+    hakmem(&["purge", &pid, "--wait", "0"]);
+    program.tell("work");
+    let after = superslabs();
+    assert!(after < before / 2, "{before} SuperSlabs, then {after}");
+}
+
 /// Else the user is promised what does not come: nobody acts on the request while such a program sleeps.
 #[test]
 fn what_a_sleeping_program_cannot_give_back_is_reported() {

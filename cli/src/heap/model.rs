@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub slot_bytes: u64,
     /// At most 65,536.
     pub superslabs: Vec<SuperSlab>,
-    /// How many `superslabs` would be.
+    /// Those with a slot that is ACTIVE, EMPTY or LAZY, without those inside a huge block of which nothing is resident.
     #[serde(default)]
     pub superslab_count: u64,
     pub heaps: Vec<ThreadHeap>,

@@ -73,6 +73,11 @@ impl Pooled {
         }
     }
 
+    /// Is a slot of it ACTIVE, EMPTY or LAZY?
+    fn is_in_use(&self) -> bool {
+        self.word != 0 || self.lazy != 0
+    }
+
     /// Slots of which pages may be resident, huge pages aside.
     pub fn may_be_resident(&self) -> u32 {
         (self.word >> 32) as u32 | self.lazy
@@ -93,7 +98,7 @@ pub struct Census<'a> {
     /// By number.
     pub arenas: HashMap<u32, Share>,
     pub terms: Terms,
-    /// The picture, of the first SuperSlabs that are not hidden; `shown` counts them.
+    /// The picture, of the first SuperSlabs that are not hidden; `shown` counts those in use.
     superslabs: Vec<SuperSlab>,
     superslabs_most: usize,
     shown: u64,
@@ -262,9 +267,10 @@ impl<'a> Census<'a> {
     fn show(&mut self, number: usize, slot: Slot) {
         let slots = self.facts.superslab_slots as usize;
         let superslab = number / slots;
-        let Pooled { huge_page, arena, .. } = self.pooled[superslab];
+        let pooled = self.pooled[superslab];
+        let Pooled { huge_page, arena, .. } = pooled;
         if self.last != Some(superslab) {
-            (self.last, self.shown) = (Some(superslab), self.shown + 1);
+            (self.last, self.shown) = (Some(superslab), self.shown + u64::from(pooled.is_in_use()));
             if self.superslabs.len() < self.superslabs_most {
                 self.superslabs.push(SuperSlab {
                     number: superslab as u64,
@@ -679,7 +685,7 @@ impl<'a> Census<'a> {
         pages.filter(|&(number, _)| is_present(number)).map(|(_, page)| page).collect()
     }
 
-    /// All classes that have slabs, the smallest first; the picture, and of how many SuperSlabs it should be.
+    /// All classes that have slabs, the smallest first; the picture, and how many SuperSlabs are in use.
     pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>, u64) {
         self.count_free_pages();
         self.count_meshable();
