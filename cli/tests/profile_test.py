@@ -852,6 +852,7 @@ for line in sys.stdin:
         (self.place / "text").write_text("nothing\n")
         (self.place / "short.pb.gz").write_bytes(self.live.read_bytes()[:200])
         (self.place / "cut.txt").write_text(self.at_exit.read_text().split("\nmaps\n")[0])
+        (self.place / "half.txt").write_text("".join(self.at_exit.read_text().splitlines(keepends=True)[:-3]))
         ended = subprocess.Popen(["true"])
         ended.wait()
         for arguments, wanted in {
@@ -859,6 +860,7 @@ for line in sys.stdin:
             ("flame", "text"): "neither a pprof profile nor",
             ("flame", "short.pb.gz"): "is damaged",
             ("flame", "cut.txt"): "is cut short",
+            ("flame", "half.txt"): "is cut short",
             ("flame", str(os.getpid())): f"PID {os.getpid()} does not run HAKMEM",
             ("profile", "dump", str(ended.pid)): f"no process {ended.pid}",
             ("profile", "start", str(ended.pid)): f"no process {ended.pid}",

@@ -9,7 +9,8 @@
  *     "arena NAME" after that: the stack's blocks are in an arena of this name, in hexadecimal digits.
  *  4. "python NUMBER MINOR LINE NAME FILE LINES" for each code that words of Python's frames lead to (python.h): the
  *     version is 3.MINOR; in hexadecimal digits what it is called, its file, and its table of lines.
- *  5. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
+ *  5. "maps", then the process's mappings. The command finds the functions' names, from files.
+ *  6. "end": a file without that line was cut short.
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
@@ -78,6 +79,8 @@ bool profile_write(int fd, const char *moment) {
     text_string(&t, "maps\n");
     text_flush(&t);
     os_copy_file(fd, "/proc/self/maps", scratch, SCRATCH_BYTES);
+    text_string(&t, "end\n");
+    text_flush(&t);
     scratch_give(scratch);
     return true;
 }

@@ -619,6 +619,7 @@ TEST(SoftLimit, TheProfileIsWritten) {
     EXPECT_NE(text.find("\nmoment soft limit\n"), std::string::npos) << text.substr(0, 200);
     EXPECT_NE(text.find("\nstack "), std::string::npos) << text.substr(0, 200);
     EXPECT_NE(text.find("\nmaps\n"), std::string::npos);
+    EXPECT_EQ(text.substr(text.size() - std::min<size_t>(text.size(), 5)), "\nend\n");
     unlink(path.c_str());
     Outcome refused = run_self({"--soft"}, {"HAKMEM_SOFT_LIMIT=16m", "HAKMEM_SOFT_LIMIT_PROFILE=/absent/file"});
     EXPECT_TRUE(refused.exited(0)) << refused.describe();

@@ -3,7 +3,8 @@
 //!
 //! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many
 //! samples lived how long, and the return addresses; behind it one for what was live at the peak; then what Python's
-//! frames are called, and the process's mappings. So the program needs to know no names.
+//! frames are called, the process's mappings, and a line that shows that nothing is missing. So the program needs to
+//! know no names.
 // SPDX-License-Identifier: MIT
 
 use super::{missing, naming, pprof, python, sites, Lifetime, Place, Profile, Stack};
@@ -270,12 +271,13 @@ fn totals_of(text: &str) -> Option<Totals> {
 fn parse(text: &str) -> Result<Profile> {
     let rest = text.strip_prefix(HEADER).context("is of another version of HAKMEM")?;
     let (tables, maps) = rest.split_once("\nmaps\n").context("is cut short")?;
+    let maps = maps.strip_suffix("\nend\n").context("is cut short: its last line is missing")?;
     let (mut sampled, mut command, mut pid) = (Sampled::default(), String::new(), 0);
     let mut left = Budget::new(budget::PROFILE);
     let mut moment = "exit".to_string();
     for line in tables.lines() {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || value.parse::<u64>().with_context(|| format!("is damaged: {line}"));
+        let number = || value.parse::<u64>().ok().with_context(|| format!("is damaged: {line}"));
         match key {
             "command" => command = value.to_string(),
             "moment" => moment = value.to_string(),
@@ -384,7 +386,7 @@ mod tests {
         peak 131072 2500\nstack 0 0 65536 10 0\npython 5 9 40 66 2f61 0003\nmaps\n\
         1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
         2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
-        7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";
+        7000-8000 r-xp 00000000 00:00 0                  [vdso]\nend\n";
 
     #[test]
     fn a_text_becomes_a_profile() {
@@ -439,6 +441,15 @@ mod tests {
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
     }
 
+    /// Else libraries whose mappings are missing have no functions, or half of the stacks count as all.
+    #[test]
+    fn a_text_that_was_cut_is_refused_wherever_it_was() {
+        for end in HEADER.len()..TEXT.len() {
+            let said = parse(&TEXT[..end]).unwrap_err().to_string();
+            assert!(said.starts_with("is cut short") || said.starts_with("is damaged"), "{end}: {said}");
+        }
+    }
+
     /// Else one long name that stands in many lines takes all memory.
     #[test]
     fn long_names_in_many_places_are_left_out() {
@@ -465,7 +476,7 @@ mod tests {
             .map(|n| format!("{:x}-{:x} r-xp 00000000 08:01 5 /x{n}\n", 0x10000 + n * 0x1000, 0x11000 + n * 0x1000))
             .collect();
         let calls: String = (0..60_000_u64).map(|n| format!(" {:#x}", 0x10011 + n * 0x1000)).collect();
-        let text = format!("hakmem profile 1\npid 7\nstack 1 1 0 0 0{calls}\nmaps\n{maps}");
+        let text = format!("hakmem profile 1\npid 7\nstack 1 1 0 0 0{calls}\nmaps\n{maps}end\n");
         hakmem_fuzz::bounded(&"many mappings", || {
             let profile = parse(&text).unwrap();
             let last = profile.places.last().unwrap();
