@@ -32,7 +32,7 @@ pub struct Options {
 enum Rule {
     /// An option when it is on, and one when it is off; empty: that is the default.
     Switch(&'static str, &'static str),
-    /// By its word. Empty: that is the default.
+    /// By its word. Empty: that is the default; behind a #: HAKMEM cannot do it.
     Words(&'static [(&'static str, &'static str)]),
     /// Milliseconds: 0 is at once, -1 never.
     Decay,
@@ -94,18 +94,19 @@ const TABLE: &[Setting] = &[
     setting(&["lg_extent_max_active_fit", "cache_oblivious", "trust_madvise"], "6", Needless, "there are no extents"),
     setting(&["dss"], "disabled", Needless, "HAKMEM never uses sbrk"),
     setting(&["prof"], "true", Switch("PROFILE=1", ""), ""),
-    setting(&["prof_active", "prof_thread_active_init"], "false", Needless,
-        "without PROFILE=1, `hakmem profile start PID` starts sampling later"),
+    setting(&["prof_active", "prof_thread_active_init"], "false", Switch("", "PROFILE=0"),
+        "also with prof:true; `hakmem profile start PID` starts sampling later"),
     setting(&["lg_prof_sample"], "19", Power("PROFILE_BYTES"), ""),
     setting(&["prof_accum"], "true", Needless, "a profile has what was allocated and what is live"),
-    setting(&["prof_prefix"], "heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
-    setting(&["prof_final"], "true", Switch("PROFILE_FILE=hakmem.%p.heap", ""), ""),
+    setting(&["prof_prefix"], "heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit; with prof:true"),
+    setting(&["prof_final"], "true", Switch("PROFILE_FILE=hakmem.%p.heap", ""), "with prof:true"),
     setting(&["prof_leak", "prof_leak_error"], "true", Lacking,
         "`hakmem flame` of the profile at exit shows what is still live"),
-    setting(&["prof_gdump"], "true", Switch("DUMP_PEAK=1", ""), ""),
+    setting(&["prof_gdump"], "true", Switch("DUMP_PEAK=1", ""), "with prof:true"),
     setting(&["lg_prof_interval"], "30", Lacking,
         "DUMP_INTERVAL_MS and DUMP_GROWTH_BYTES write profiles by time and by growth"),
-    setting(&["junk"], "free", Words(&[("free", "SECURE=1"), ("true", "SECURE=1"), ("alloc", ""), ("false", "")]),
+    setting(&["junk"], "free", Words(&[("free", "SECURE=1"), ("true", "SECURE=1"),
+        ("alloc", "#new blocks are not filled"), ("false", "")]),
         "finds writes into freed blocks by zeroes instead of a pattern; new blocks are not filled"),
     setting(&["zero"], "true", Lacking, "calloc clears"),
     setting(&["zero_realloc"], "free", Needless, "realloc to 0 bytes frees, as in glibc"),
@@ -146,7 +147,7 @@ const TABLE: &[Setting] = &[
     setting(&["TCMALLOC_AGGRESSIVE_DECOMMIT"], "1", Switch("PURGE=eager", ""), ""),
     setting(&["TCMALLOC_DISABLE_MEMORY_RELEASE"], "1", Switch("PURGE=never", ""), ""),
     setting(&["TCMALLOC_RELEASE_RATE"], "0", Words(&[("0", "PURGE=never"), ("1", ""), ("10", "PURGE=eager")]),
-        "other rates need nothing: memory goes back by itself"),
+        "10 is PURGE=eager; other rates need nothing: memory goes back by itself"),
     setting(&["TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "TCMALLOC_TRANSFER_NUM_OBJ"], "33554432", Needless,
         "RING_BYTES bounds each thread"),
     setting(&["TCMALLOC_SAMPLE_PARAMETER"], "524288", Number("PROFILE_BYTES", ""),
@@ -160,6 +161,9 @@ const TABLE: &[Setting] = &[
     setting(&["MALLOCSTATS"], "1", Switch("STATS=1", ""), ""),
 ];
 
+/// Settings of jemalloc that do nothing where it does not sample. The options that they become start that.
+const WITH_PROF: [&str; 3] = ["prof_prefix", "prof_final", "prof_gdump"];
+
 /// What one setting becomes.
 enum Line {
     Option(String),
@@ -171,6 +175,7 @@ impl Line {
     fn of(text: &str) -> Line {
         match text {
             "" => Line::Comment("the default".into()),
+            text if text.starts_with('#') => Line::Comment(format!("HAKMEM has none: {}", &text[1..])),
             text => Line::Option(format!("HAKMEM_{text}")),
         }
     }
@@ -190,7 +195,7 @@ impl Setting {
     }
 
     fn line(&self, value: &str) -> Result<Line> {
-        let number = || value.parse::<i64>().context("expected a number");
+        let number = || value.parse::<i64>().ok().context("expected a number");
         Ok(match self.rule {
             Switch(on, off) => Line::of(if switch(value)? { on } else { off }),
             Words(words) => match words.iter().find(|(theirs, _)| *theirs == value) {
@@ -222,8 +227,10 @@ impl Setting {
                     Line::of(&format!("{option}={count}{unit}"))
                 }
             },
+            File(..) if value.is_empty() => Line::of(""),
             File(option, end) => Line::of(&format!("{option}={value}{end}")),
             Needless => Line::Comment(format!("nothing to set: {}", self.remark)),
+            Lacking if self.example == "true" && matches!(switch(value), Ok(false)) => Line::of(""),
             Lacking => Line::Comment(format!("HAKMEM has none: {}", self.remark)),
         })
     }
@@ -248,16 +255,32 @@ fn is_ours(name: &str) -> bool {
     LISTS.contains(&name) || find(name, true).is_some()
 }
 
+/// The settings in a list of jemalloc's.
+fn parts(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Does jemalloc sample with these?
+fn has_prof(settings: &[String]) -> bool {
+    let lists = settings.iter().filter_map(|one| one.split_once('=')).filter(|(name, _)| LISTS.contains(name));
+    let values = lists.flat_map(|(_, list)| parts(list)).filter_map(|part| part.strip_prefix("prof:"));
+    values.last().is_some_and(|value| switch(value).unwrap_or(false))
+}
+
 /// All settings of NAME=VALUE.
-fn translate_variable(text: &str) -> Result<Vec<Line>> {
+fn translate_variable(text: &str, has_prof: bool) -> Result<Vec<Line>> {
     let (name, value) = text.split_once('=').with_context(|| format!("{text}: expected NAME=VALUE"))?;
     if !LISTS.contains(&name) {
         return Ok(vec![translate(find(name, true), value, text)?]);
     }
-    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let pairs = parts.map(|part| {
+    let pairs = parts(value).map(|part| {
         let (key, value) = part.split_once(':').with_context(|| format!("{name}: {part}: expected NAME:VALUE"))?;
-        translate(find(key, false), value, part)
+        match translate(find(key, false), value, part)? {
+            Line::Option(_) if WITH_PROF.contains(&key) && !has_prof => {
+                Ok(Line::Comment(format!("# {part}: nothing to set without prof:true")))
+            }
+            line => Ok(line),
+        }
     });
     pairs.collect()
 }
@@ -274,9 +297,12 @@ fn quoted(text: &str) -> String {
 /// The lines to print, an option that is set twice once; and whether every setting is known.
 fn migrated(settings: &[String]) -> Result<(String, bool)> {
     let (mut options, mut comments, mut known) = (Vec::<String>::new(), String::new(), true);
+    let has_prof = has_prof(settings);
     for setting in settings {
-        for line in translate_variable(setting)? {
+        for line in translate_variable(setting, has_prof)? {
             match line {
+                // prof_active:false, whatever comes first.
+                Line::Option(text) if text == "HAKMEM_PROFILE=1" && options.contains(&"HAKMEM_PROFILE=0".into()) => {}
                 Line::Option(text) => {
                     let name = |option: &str| option.split('=').next().map(str::to_string);
                     options.retain(|option| name(option) != name(&text));
@@ -345,8 +371,8 @@ mod tests {
         assert_eq!(of(&["MALLOC_CONF=dirty_decay_ms:-1"]), "HAKMEM_PURGE=never\n");
         assert_eq!(of(&["_RJEM_MALLOC_CONF=dirty_decay_ms:3"]), "HAKMEM_DECAY_MS=10\n");
         assert_eq!(
-            of(&["MALLOC_CONF=lg_prof_sample:20, prof_prefix:/a b"]),
-            "HAKMEM_PROFILE_BYTES=1048576\nHAKMEM_PROFILE_FILE='/a b.%p.heap'\n"
+            of(&["MALLOC_CONF=lg_prof_sample:20, prof_prefix:/a b,prof:true"]),
+            "HAKMEM_PROFILE_BYTES=1048576\nHAKMEM_PROFILE_FILE='/a b.%p.heap'\nHAKMEM_PROFILE=1\n"
         );
         assert_eq!(of(&["MALLOC_CONF=thp:default"]), "# thp:default: the default\n");
         assert_eq!(
@@ -359,9 +385,38 @@ mod tests {
         );
         assert_eq!(
             of(&["TCMALLOC_RELEASE_RATE=5"]),
-            "# TCMALLOC_RELEASE_RATE=5: other rates need nothing: memory goes back by itself\n"
+            "# TCMALLOC_RELEASE_RATE=5: 10 is PURGE=eager; other rates need nothing: memory goes back by itself\n"
         );
         assert_eq!(of(&["MALLOC_CONF=dirty_decay_ms:100", "MIMALLOC_PURGE_DELAY=200"]), "HAKMEM_DECAY_MS=200\n");
+    }
+
+    /// Else a service that has jemalloc ready to sample is sampled all the time, and leaves files.
+    #[test]
+    fn sampling_begins_where_jemalloc_begins_it() {
+        for order in ["prof:true,prof_active:false", "prof_active:false,prof:true"] {
+            assert_eq!(of(&[&format!("MALLOC_CONF={order}")]), "HAKMEM_PROFILE=0\n");
+        }
+        let both = of(&["MALLOC_CONF=prof:true,prof_active:false,prof_prefix:a"]);
+        assert_eq!(both, "HAKMEM_PROFILE=0\nHAKMEM_PROFILE_FILE=a.%p.heap\n");
+        for setting in ["prof_prefix:a", "prof_final:true", "prof_gdump:true"] {
+            let without = format!("# {setting}: nothing to set without prof:true\n");
+            assert_eq!(of(&[&format!("MALLOC_CONF={setting}")]), without);
+            assert_eq!(of(&[&format!("MALLOC_CONF={setting},prof:false")]), without + "# prof:false: the default\n");
+            assert!(of(&["MALLOC_CONF=prof:true", &format!("_RJEM_MALLOC_CONF={setting}")]).contains("\nHAKMEM_"));
+        }
+    }
+
+    /// Else a user looks for what the program had anyway, or misses what is gone.
+    #[test]
+    fn what_is_off_is_the_default_and_what_is_lacking_is_not() {
+        for off in ["zero:false", "xmalloc:false", "abort:false", "utrace:false", "prof_prefix:"] {
+            assert_eq!(of(&[&format!("MALLOC_CONF={off}")]), format!("# {off}: the default\n"));
+        }
+        assert_eq!(of(&["HEAPPROFILE="]), "# HEAPPROFILE=: the default\n");
+        assert!(of(&["MALLOC_CONF=zero:true"]).contains("HAKMEM has none"));
+        let junk = "# junk:alloc: HAKMEM has none: new blocks are not filled\n";
+        assert_eq!(of(&["MALLOC_CONF=junk:alloc"]), junk);
+        assert_eq!(of(&["TCMALLOC_RELEASE_RATE=10"]), "HAKMEM_PURGE=eager\n");
     }
 
     #[test]
@@ -369,7 +424,7 @@ mod tests {
         let said = |text: &str| format!("{:#}", migrated(&[text.to_string()]).unwrap_err());
         assert_eq!(said("narenas"), "narenas: expected NAME=VALUE");
         assert_eq!(said("MALLOC_CONF=narenas"), "MALLOC_CONF: narenas: expected NAME:VALUE");
-        assert!(said("MALLOC_CONF=dirty_decay_ms:soon").starts_with("dirty_decay_ms:soon: expected a number"));
+        assert_eq!(said("MALLOC_CONF=dirty_decay_ms:soon"), "dirty_decay_ms:soon: expected a number");
         assert_eq!(said("MALLOC_CONF=dirty_decay_ms:-2"), "dirty_decay_ms:-2: expected -1 or more");
         assert_eq!(said("MALLOC_CONF=thp:some"), "thp:some: expected always, never, default");
         assert_eq!(said("MALLOC_CONF=lg_prof_sample:64"), "lg_prof_sample:64: expected 0 to 28");
