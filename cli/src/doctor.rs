@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::named::Named;
-use crate::heap::Target;
+use crate::heap::{Target, SWITCHED_OFF};
 use crate::options::Probe;
 use anyhow::Result;
 use clap::Args;
@@ -129,6 +129,8 @@ fn of_process(pid: Pid) -> Result<Vec<Check>> {
     let mut checks = vec![ok("library", format!("HAKMEM {} of {}", target.version(), target.file))];
     checks.push(if target.is_serving() {
         ok("malloc", "HAKMEM serves malloc")
+    } else if target.is_switched_off()? {
+        bad("malloc", Verdict::Problem, SWITCHED_OFF, "start it without HAKMEM_SUPERSLAB=0")
     } else {
         bad(
             "malloc",

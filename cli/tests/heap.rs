@@ -841,6 +841,12 @@ fn the_doctor_finds_what_is_wrong() {
     let (code, said) = lines(&["doctor", &cat.pid()]);
     assert!(code == 1 && said.contains("HAKMEM is loaded, but nothing has been allocated from it"), "{said}");
     assert!(refusal(&["explain", &cat.pid()]).contains("has loaded HAKMEM, but not allocated from it"));
+    let mut off = Program::known(&library, &[("HAKMEM_SUPERSLAB", "0")]);
+    off.tell("work");
+    let (code, said) = lines(&["doctor", &off.pid()]);
+    let option = "HAKMEM_SUPERSLAB=0 leaves all of its blocks to libc's own allocator";
+    assert!(code == 1 && said.contains(option) && !said.contains("LD_PRELOAD"), "{said}");
+    assert_eq!(refusal(&["explain", &off.pid()]), format!("hakmem: PID {}: {option}", off.pid()));
     let (code, said) = lines(&["doctor", "--hakmem", "/nowhere.so", "--json"]);
     assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
 }

@@ -49,4 +49,4 @@ mod target;
 mod tuned;
 
 pub use model::*;
-pub use target::Target;
+pub use target::{Target, SWITCHED_OFF};

@@ -20,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// For the other threads, once one has purged.
 const WAIT_FOR_THREADS: Duration = Duration::from_millis(300);
 
+pub const SWITCHED_OFF: &str = "HAKMEM_SUPERSLAB=0 leaves all of its blocks to libc's own allocator";
+
 pub struct Target {
     reader: Arc<Reader>,
     allowed: Duration,
@@ -91,14 +93,19 @@ impl Target {
     /// Fails if nothing has been allocated from it.
     pub fn ensure_serving(&self) -> Result<()> {
         if !self.is_serving() {
-            self.read_options()?; // it may just have ended
             let pid = self.pid();
+            ensure!(!self.is_switched_off()?, "PID {pid}: {SWITCHED_OFF}"); // it may also just have ended
             bail!(
                 "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor \
                 {pid}`"
             );
         }
         Ok(())
+    }
+
+    /// Was it started so that nothing is allocated from it?
+    pub fn is_switched_off(&self) -> Result<bool> {
+        Ok(self.read_options()?.iter().any(|option| option.name == "SUPERSLAB" && option.value == "0"))
     }
 
     /// Is nothing reserved, so that SuperSlabs are mapped one by one?
