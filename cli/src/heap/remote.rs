@@ -30,14 +30,21 @@ const LINE_MAX: u64 = 64 << 10;
 /// As many NUMA nodes as the library knows.
 const NODES_MAX: usize = 64;
 
-/// The error when memory changes while it is read: the program is being started, or loads something. Trying again
-/// helps.
+/// The error when memory changes while it is read: the program is being started, loads something, or executes another
+/// one. Trying again helps.
 #[derive(Debug)]
-pub struct Moving(Pid);
+pub struct Moving {
+    pid: Pid,
+    executes: bool,
+}
 
 impl std::fmt::Display for Moving {
     fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(to, "PID {} is just starting or ending: its memory changes while it is read", self.0)
+        let why = match self.executes {
+            true => "executes another program now, so what it was can no longer be read",
+            false => "is just starting or ending: its memory changes while it is read",
+        };
+        write!(to, "PID {} {why}", self.pid)
     }
 }
 
@@ -231,7 +238,7 @@ impl Remote {
     }
 
     pub fn moving(&self) -> anyhow::Error {
-        Moving(self.pid).into()
+        Moving { pid: self.pid, executes: false }.into()
     }
 
     fn forbidden(&self) -> anyhow::Error {
@@ -282,7 +289,7 @@ impl Remote {
     fn moved(&self, outcome: Result<usize, Error>) -> Result<usize> {
         match outcome {
             Ok(0) if self.has_ended() => Err(self.ended()),
-            Ok(0) => Err(self.moving()), // the memory is gone: another program was executed
+            Ok(0) => Err(Moving { pid: self.pid, executes: true }.into()), // the memory is gone
             Ok(bytes) => Ok(bytes),
             // Nothing is at this address, or nothing can be.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
@@ -518,7 +525,9 @@ mod tests {
         let said = remote.write(at, &(!word).to_ne_bytes()).unwrap_err().to_string();
         assert!(said.contains("has executed another program meanwhile: nothing is written"), "{said}");
         assert_eq!(now.number(at).unwrap(), word);
-        assert!(remote.number(at).is_err() && now.write(at, &word.to_ne_bytes()).is_ok());
+        let said = remote.number(at).unwrap_err();
+        assert!(said.is::<Moving>() && said.to_string().contains("executes another program now"), "{said}");
+        assert!(now.write(at, &word.to_ne_bytes()).is_ok());
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(now.write(at, &[0]).unwrap_err().to_string().contains("has just ended"));
