@@ -6,7 +6,7 @@
 //!    width still 32 cells: it shows what most of them are.
 // SPDX-License-Identifier: MIT
 
-use crate::heap::core::is_core;
+use crate::heap::core::{begins_core, is_core};
 use crate::heap::model::*;
 use crate::heap::named::Subject;
 use crate::picture::{self, page, Kind};
@@ -52,8 +52,13 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A core file, or what `map --json` writes.
+fn begins_map(head: &[u8]) -> bool {
+    begins_core(head) || head.trim_ascii_start().starts_with(b"{")
+}
+
 fn read(source: &str) -> Result<Snapshot> {
-    if let Some(pid) = crate::heap::named::process_or_file(source)? {
+    if let Some(pid) = crate::heap::named::process_or_file(source, begins_map)? {
         return crate::heap::Target::attach(pid)?.snapshot();
     }
     if is_core(Path::new(source)) {

@@ -61,6 +61,16 @@ pub fn open_regular(path: &Path) -> Result<File, Error> {
     regular(File::options().read(true).custom_flags(libc::O_PATH).open(path)?)
 }
 
+/// How much of a file says what it is.
+const HEAD_BYTES: u64 = 64;
+
+/// What a regular file begins with.
+pub fn head(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(HEAD_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Opens for reading what was opened without rights (O_PATH), if it is a regular file.
 pub fn regular(place: File) -> Result<File, Error> {
     if !place.metadata()?.is_file() {

@@ -76,9 +76,12 @@ pub struct Core {
 
 /// Does the file begin as a core does?
 pub fn is_core(path: &Path) -> bool {
-    let mut head = [0; 18];
-    let read = files::open_regular(path).and_then(|file| file.read_exact_at(&mut head, 0));
-    read.is_ok() && head.starts_with(b"\x7fELF") && u16::from_le_bytes([head[16], head[17]]) == elf::ET_CORE
+    files::head(path).is_ok_and(|head| begins_core(&head))
+}
+
+pub fn begins_core(head: &[u8]) -> bool {
+    let kind = head.get(16..18).map(|kind| u16::from_le_bytes([kind[0], kind[1]]));
+    head.starts_with(b"\x7fELF") && kind == Some(elf::ET_CORE)
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {

@@ -5,10 +5,11 @@
 //! only.
 // SPDX-License-Identifier: MIT
 
-use super::core::is_core;
+use super::core::begins_core;
 use super::Target;
 use clap::builder::TypedValueParser;
 use clap::error::{Error, ErrorKind};
+use hakmem_base::files;
 use hakmem_base::proc::{self, Pid};
 use hakmem_base::shown;
 use std::ffi::OsStr;
@@ -54,13 +55,26 @@ pub enum Subject {
 
 impl Subject {
     pub fn of(text: &str) -> anyhow::Result<Subject> {
-        if is_core(Path::new(text)) {
-            return Ok(process_or_file(text)?.map_or_else(|| Subject::Core(text.into()), Subject::Process));
+        let path = Path::new(text);
+        let head = files::head(path);
+        if head.as_ref().is_ok_and(|head| begins_core(head)) {
+            let found = process_or_file(text, begins_core)?;
+            return Ok(found.map_or_else(|| Subject::Core(text.into()), Subject::Process));
         }
-        let how = "and the file is no core file: `coredumpctl dump PID -o FILE` writes one that the system keeps";
-        let is_file = Path::new(text).is_file();
-        let no_process = |why| if is_file { anyhow::anyhow!("{why}, {how}") } else { anyhow::anyhow!("{why}") };
-        process(text).map(Subject::Process).map_err(no_process)
+        process(text).map(Subject::Process).map_err(|why| match path.is_file() && is_no_process(&why) {
+            true => anyhow::anyhow!("{why}, and {}", why_no_core(head)),
+            false => anyhow::anyhow!("{why}"),
+        })
+    }
+}
+
+/// What is wrong with a file that begins so.
+fn why_no_core(head: std::io::Result<Vec<u8>>) -> String {
+    match head {
+        Ok(_) => {
+            "the file is no core file: `coredumpctl dump PID -o FILE` writes one that the system keeps".to_string()
+        }
+        Err(error) => format!("the file cannot be read: {error}"),
     }
 }
 
@@ -124,6 +138,12 @@ fn one_of_user(text: &str, pids: Vec<Pid>, user: libc::uid_t) -> Result<Pid, Str
     }
 }
 
+const NONE: &str = "no process is named";
+
+fn is_no_process(why: &str) -> bool {
+    why.starts_with(NONE)
+}
+
 fn one(text: &str, mut pids: Vec<Pid>) -> Result<Pid, String> {
     if pids.len() > 1 {
         let runs_hakmem = |pid: &Pid| Target::attach_if(*pid, LOOK).is_ok_and(|target| target.is_some());
@@ -132,23 +152,27 @@ fn one(text: &str, mut pids: Vec<Pid>) -> Result<Pid, String> {
     }
     match pids[..] {
         [pid] => Ok(pid),
-        [] => Err(format!("no process is named {}", shown::line(text))),
+        [] => Err(format!("{NONE} {}", shown::line(text))),
         _ => Err(one_of(&shown::line(text), &pids)),
     }
 }
 
-/// What an argument for a process or a file means; None: a file. Where there are both, a word with a dot or a slash
-/// means the file: a program is often run where its own file is.
-pub fn process_or_file(text: &str) -> anyhow::Result<Option<Pid>> {
-    let is_file = Path::new(text).exists();
-    if is_file && text.contains(['.', '/']) {
+/// What an argument for a process or a file means; None: a file. A program is often run where its own file is, so where
+/// there are both, a word without a slash means the file only if `is_wanted` says so of its beginning, and the word has
+/// a dot or is no process's name.
+pub fn process_or_file(text: &str, is_wanted: impl Fn(&[u8]) -> bool) -> anyhow::Result<Option<Pid>> {
+    let path = Path::new(text);
+    let is_file = path.exists();
+    let is_wanted = || files::head(path).is_ok_and(|head| is_wanted(&head));
+    if is_file && (text.contains('/') || text.contains('.') && is_wanted()) {
         return Ok(None);
     }
     match process(text) {
         Ok(pid) if !is_file || proc::exists(pid) => Ok(Some(pid)),
+        Err(why) if is_file && !is_no_process(&why) && !is_wanted() => Err(anyhow::anyhow!("{why}")),
         _ if is_file => Ok(None),
         Ok(pid) => Ok(Some(pid)),
-        Err(why) if why.starts_with("no process is named") => Err(anyhow::anyhow!("{why}, and there is no such file")),
+        Err(why) if is_no_process(&why) => Err(anyhow::anyhow!("{why}, and there is no such file")),
         Err(why) => Err(anyhow::anyhow!("{why}")),
     }
 }
@@ -195,6 +219,57 @@ mod tests {
         assert_eq!(process(name), Err("no process is named a-name-longer-than-comm".into()));
     }
 
+    /// Else a user looks for what is wrong with a core that he may not read.
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_wrong_one() {
+        let said = why_no_core(Err(std::io::Error::from_raw_os_error(libc::EACCES)));
+        assert!(said.starts_with("the file cannot be read: Permission denied"), "{said}");
+        let sealed = "/proc/sys/net/ipv4/route/flush"; // which can be written alone, by root, too
+        if files::head(Path::new(sealed)).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES)) {
+            let said = Subject::of(sealed).unwrap_err().to_string();
+            assert!(said.ends_with("cannot be read: Permission denied (os error 13)"), "{said}");
+        }
+    }
+
+    /// Else a program that runs where its file is can be named in no way.
+    #[test]
+    fn a_file_that_is_not_wanted_is_no_hindrance() {
+        let name = "hakmem-names.both"; // beside Cargo.toml, where tests run
+        let file = Path::new(name);
+        struct Gone<'a>(&'a Path);
+        impl Drop for Gone<'_> {
+            fn drop(&mut self) {
+                let _ = std::fs::remove_file(self.0);
+            }
+        }
+        let _gone = Gone(file);
+        std::os::unix::fs::symlink("/bin/cat", file).unwrap();
+        let start = || Command::new(format!("./{name}")).stdin(Stdio::piped()).spawn().unwrap();
+        let mut first = start();
+        while process(name).is_err() {
+            std::thread::yield_now(); // until its exec
+        }
+        let pid = first.id() as Pid;
+        let of = |wanted: bool| process_or_file(name, |head| wanted && head.starts_with(b"\x7fELF"));
+        assert_eq!((of(false).unwrap(), of(true).unwrap()), (Some(pid), None));
+        assert_eq!(process_or_file(&format!("./{name}"), |_| false).unwrap(), None, "a path is a file");
+        assert_eq!(Subject::of(name).unwrap(), Subject::Process(pid));
+        let mut second = start();
+        while process(name).is_ok() {
+            std::thread::yield_now();
+        }
+        for said in [of(false).unwrap_err(), Subject::of(name).unwrap_err()] {
+            let said = said.to_string();
+            assert!(said.starts_with("2 processes are named") && said.ends_with("give the PID of one"), "{said}");
+        }
+        for child in [&mut first, &mut second] {
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
+        let said = Subject::of(name).unwrap_err().to_string();
+        assert!(said.contains("and the file is no core file") && of(false).unwrap().is_none(), "{said}");
+    }
+
     #[test]
     fn a_script_is_found_by_its_name() {
         let directory = tempfile::tempdir().unwrap();
@@ -219,7 +294,8 @@ mod tests {
         assert_eq!(process(""), Err("the PID or name is empty".into()));
         let why = Subject::of("Cargo.toml").unwrap_err().to_string(); // a script's name is often that of a file here
         assert!(why.starts_with("no process is named Cargo.toml, and the file is no core file"), "{why}");
-        assert!(process_or_file("/dev/null").unwrap().is_none());
-        assert!(process_or_file("no/such").unwrap_err().to_string().ends_with("and there is no such file"));
+        let any = |text| process_or_file(text, |_| true);
+        assert!(any("/dev/null").unwrap().is_none());
+        assert!(any("no/such").unwrap_err().to_string().ends_with("and there is no such file"));
     }
 }

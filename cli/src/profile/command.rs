@@ -137,7 +137,7 @@ impl Source {
 
 fn read_profile(source: &str, symbols: &Symbols) -> Result<Profile> {
     let directories = &symbols.debug_directory;
-    match process_or_file(source)? {
+    match process_or_file(source, read::begins_profile)? {
         Some(pid) => read::process(pid, directories),
         None => read::file(Path::new(source), directories).with_context(|| source.to_string()),
     }

@@ -33,6 +33,7 @@ const DUMPS_MAX: usize = 16;
 const TOO_LARGE: &str = "is too large: its stacks take too much memory";
 /// Memory for a place, and for its number in a stack and in tables.
 const CALL_BYTES: u64 = size_of::<Place>() as u64 + 56;
+const KIND: &str = "hakmem profile";
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 pub const OBJECT: u64 = 65536;
@@ -324,6 +325,11 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
     changed.is_ok_and(|changed| changed > time)
 }
 
+/// Is it the beginning of a file that `file` reads?
+pub fn begins_profile(head: &[u8]) -> bool {
+    pprof::is_pprof(head) || head.starts_with(KIND.as_bytes())
+}
+
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     let bytes = files::read(path, FILE_MAX).context("cannot be read")?;
     if pprof::is_pprof(&bytes) {
@@ -359,7 +365,7 @@ fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, 
         !text.is_empty(),
         "is empty: it is written when its program ends, but not if that calls _exit or is killed"
     );
-    ensure!(text.starts_with("hakmem profile"), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
+    ensure!(text.starts_with(KIND), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
     let mut profile = parse(&text)?;
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
     profile.time_ns = now_ns(written);
