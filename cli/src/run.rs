@@ -110,7 +110,7 @@ fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String
             ("Allocated in all", Metric::AllocSpace),
         ] {
             if profile.total(metric) > 0 {
-                all += &format!("\n{title}:\n{}", text::sites_text(profile, metric, SITES, style));
+                all += &format!("\n{title}:\n{}", text::sites_text(profile, metric, SITES, "--json has all", style));
             }
         }
     }

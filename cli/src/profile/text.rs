@@ -104,6 +104,10 @@ fn held_metrics(metric: Metric) -> [Metric; 2] {
 
 /// The first line of everything that shows a profile.
 pub fn headline(profile: &Profile, metric: Metric) -> String {
+    if matches!(metric, Metric::AllocSpace | Metric::AllocObjects) {
+        let [bytes, blocks] = [Metric::AllocSpace, Metric::AllocObjects].map(|all| all.text(profile.total(all)));
+        return format!("{}: {bytes} allocated in about {blocks} blocks", profile.subject());
+    }
     let [space, objects] = held_metrics(metric);
     let (bytes, blocks) = (profile.total(space), profile.total(objects));
     let state = match (space, profile.moment.as_str()) {
@@ -181,7 +185,7 @@ fn notes(profile: &Profile) -> String {
 }
 
 pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {
-    let mut text = sites_text(profile, metric, top, style);
+    let mut text = sites_text(profile, metric, top, "--top N", style);
     if metric == Metric::InuseSpace && profile.has_peak() {
         let peak = profile.total(Metric::PeakSpace);
         let _ =
@@ -190,8 +194,8 @@ pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> Stri
     text
 }
 
-/// Without a hint to another metric.
-pub fn sites_text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {
+/// Without a hint to another metric; `how`: what shows the sites that are left out.
+pub fn sites_text(profile: &Profile, metric: Metric, top: usize, how: &str, style: Style) -> String {
     let sites = sites(profile, metric);
     let total = profile.total(metric);
     let mut text = format!("{}\n{}\n{}\n", headline(profile, metric), remark(profile), notes(profile));
@@ -221,7 +225,7 @@ pub fn sites_text(profile: &Profile, metric: Metric, top: usize, style: Style) -
     text += &table(&[left, "blocks", "allocated", "freed after", &share_title, "site"], &rows, style);
     let rest = sites.iter().filter(|site| site.value(metric) > 0).count() - rows.len();
     if rest > 0 {
-        let _ = writeln!(text, "and {} more (--top N)", say::count(rest, "site"));
+        let _ = writeln!(text, "and {} more ({how})", say::count(rest, "site"));
     }
     text
 }
@@ -265,6 +269,25 @@ pub fn difference(before: &Profile, after: &Profile, metric: Metric, top: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::samples::Totals;
+    use crate::profile::{Place, Stack};
+
+    /// Else what was freed long ago counts as leaked, and a command without --top is said to have one.
+    #[test]
+    fn each_table_says_what_it_is_about() {
+        let place = |address| Place { address, module: None, frames: Vec::new() };
+        let live = Totals { objects: 1, bytes: 4096 };
+        let stack =
+            |place| Stack { places: vec![place], arena: String::new(), live, peak: live, lifetimes: Vec::new() };
+        let (places, stacks) = (vec![place(1), place(2)], vec![stack(0), stack(1)]);
+        let profile = Profile { at_exit: true, places, stacks, ..Profile::default() };
+        let style = Style { color: false, width: 80 };
+        let text = |metric| sites_text(&profile, metric, 1, "--json has all", style);
+        assert!(text(Metric::InuseSpace).starts_with("a program: 8 KiB leaked (in use at exit) in about 2 blocks\n"));
+        let all = text(Metric::AllocSpace);
+        assert!(all.starts_with("a program: 8 KiB allocated in about 2 blocks\n"), "{all}");
+        assert!(all.ends_with("\nand 1 site more (--json has all)\n"), "{all}");
+    }
 
     #[test]
     fn names_are_shortened_where_nothing_is_lost() {
