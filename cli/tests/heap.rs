@@ -391,6 +391,21 @@ fn lazy_memory_is_no_fault() {
     );
 }
 
+/// Else two tables, one beside the other, count different blocks.
+#[test]
+fn sparse_slabs_and_what_is_in_them_agree() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("spread 40000 128 50");
+    let sparse = json(&["leak", "--sparse", &program.pid(), "--json"]);
+    let blocks = |of: &str, size: &str| {
+        let all = sparse[of].as_array().unwrap().iter().filter(|one| one[size] == 128);
+        all.map(|one| one["blocks"].as_i64().unwrap()).sum::<i64>()
+    };
+    let (of_class, of_kinds) = (blocks("classes", "block_bytes"), blocks("kinds", "least_bytes"));
+    assert!(of_class == of_kinds && (700..=800).contains(&of_class), "{of_class} and {of_kinds}: {sparse}");
+}
+
 /// Blocks of 64 bytes, one kept in each page.
 fn one_block_a_page(library: &Path, keep: u64) -> (Program, Value) {
     let mut program = Program::known(library, &[]);

@@ -10,11 +10,12 @@
 
 use super::{now_ms, read, sites, LeakOptions};
 use crate::contents::{Contents, Tally};
+use crate::heap::blocks::Block;
 use crate::heap::samples::Birth;
 use crate::heap::{patience, Snapshot, State, Target, Tier};
 use crate::profile::text::{callers, named, table};
 use crate::symbols::Frame;
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use hakmem_base::print;
 use hakmem_base::say;
 use hakmem_base::shown;
@@ -30,6 +31,7 @@ struct SparseClass {
     tier: Option<Tier>,
     block_bytes: u64,
     slabs: u64,
+    /// Those that the program holds; while slabs are counted, also those in caches.
     blocks: u64,
     /// Resident pages that the system may take.
     lazy: u64,
@@ -161,37 +163,52 @@ fn holders(
     Ok((found, profile.notes))
 }
 
-/// What the blocks in sparse slabs are. They are read a moment after the snapshot.
-fn kinds_in(target: &Target, slabs: &Slabs, slot_bytes: u64, options: &LeakOptions) -> Result<Vec<Tally>> {
+/// What the live blocks in sparse slabs are, and how many there are of each class. They are read a moment after the
+/// snapshot.
+fn kinds_in(
+    target: &Target,
+    slabs: &Slabs,
+    slot_bytes: u64,
+    options: &LeakOptions,
+) -> Result<(Vec<Tally>, HashMap<u64, u64>)> {
     let (blocks, mut copied) = target.blocks()?;
-    let waste_of_block: HashMap<u64, u64> =
-        slabs.classes.values().map(|class| (class.block_bytes, class.wasted / class.blocks.max(1))).collect();
+    let wasted: HashMap<u64, u64> = slabs.classes.values().map(|class| (class.block_bytes, class.wasted)).collect();
     let (remote, directories) = (target.remote(), options.symbols.debug_directory.clone());
     let of_slot = slabs.of_slot.clone();
     patience::within(remote.pid, read::NAMING, move || {
         let mut contents = Contents::new(remote, &directories, true)?;
+        let class_of = |block: &Block| of_slot.get(&(block.address / slot_bytes)).copied();
+        let mut live: HashMap<u64, u64> = HashMap::new();
+        blocks.live().filter_map(|block| class_of(&block)).for_each(|class| *live.entry(class).or_default() += 1);
         for block in blocks.live() {
-            let waste = of_slot.get(&(block.address / slot_bytes)).and_then(|class| waste_of_block.get(class));
-            if let Some(&waste) = waste {
+            if let Some(class) = class_of(&block) {
+                let waste = wasted.get(&class).unwrap_or(&0) / live[&class].max(1);
                 contents.add(&block, Some(waste), &blocks, &mut copied);
             }
         }
         let mut tallies = contents.tallies();
         tallies.sort_by_key(|tally| std::cmp::Reverse(tally.holds_bytes));
-        Ok(tallies)
+        Ok((tallies, live))
     })
 }
 
 pub fn command(options: &LeakOptions, percent: u64) -> Result<ExitCode> {
     let target = Target::open_within(&options.subject, read::NAMING)?;
     let snapshot = target.snapshot()?;
+    let is_secure = snapshot.options.iter().any(|option| option.name == "SECURE" && option.value == "1");
+    ensure!(
+        !is_secure,
+        "PID {} runs with HAKMEM_SECURE=1, which places blocks at random: no line of code makes its slabs sparse",
+        target.pid()
+    );
     let slabs = sparse_slabs(&snapshot, percent);
     let (holders, notes, sampled) = match holders(&target, &snapshot, &slabs, options) {
         Ok((holders, notes)) => (holders, notes, true),
         Err(_) => (Vec::new(), Vec::new(), false),
     };
-    let kinds = kinds_in(&target, &slabs, snapshot.slot_bytes, options)?;
+    let (kinds, live) = kinds_in(&target, &slabs, snapshot.slot_bytes, options)?;
     let mut classes: Vec<SparseClass> = slabs.classes.into_values().collect();
+    classes.iter_mut().for_each(|class| class.blocks = live.get(&class.block_bytes).copied().unwrap_or(0));
     classes.sort_by_key(|class| (std::cmp::Reverse(class.wasted), class.block_bytes));
     let sparse = Sparse {
         process: target.remote().program(),
@@ -235,7 +252,7 @@ fn text(sparse: &Sparse, top: usize, style: Style) -> String {
         (cells.to_vec(), String::new())
     };
     let rows: Vec<_> = sparse.classes.iter().filter(|class| class.wasted > 0).take(top).map(row).collect();
-    let _ = write!(text, "\n{}", table(&["free", "slabs", "blocks in them", "blocks of"], &rows, style));
+    let _ = write!(text, "\n{}", table(&["free", "slabs", "live blocks in them", "blocks of"], &rows, style));
     let row = |kind: &Tally| {
         let example = kind.examples.first().cloned().unwrap_or_default();
         let wasted = kind.holds_bytes.unwrap_or(0);
@@ -244,7 +261,7 @@ fn text(sparse: &Sparse, top: usize, style: Style) -> String {
     let keeps = |kind: &&Tally| kind.holds_bytes > Some(0);
     let rows: Vec<_> = sparse.kinds.iter().filter(keeps).take(top).map(row).collect();
     text += "\nWhat keeps them\n";
-    text += &table(&["keeps free", "blocks", "of", "for example", "what"], &rows, style);
+    text += &table(&["keeps free", "live blocks", "of", "for example", "what"], &rows, style);
     let row = |one: &Holder| {
         let oldest = one.oldest_ms.map_or("–".into(), |ms| say::seconds(f64::from(ms) / 1e3));
         let cells = [size(one.wasted), say::number(one.blocks as f64), size(one.bytes), oldest, named(&one.frame)];
