@@ -147,12 +147,11 @@ pub fn response(mut snapshot: Snapshot) -> Result<Response> {
 }
 
 fn grows(snapshot: &Snapshot, rate: u64) -> Advice {
-    let pid = snapshot.process.pid;
-    let text = format!(
-        "It grows now, by {} a second: `hakmem leak {pid}` watches it for 30 seconds and says which lines of code let \
-        it grow",
-        size(rate)
-    );
+    let mut text = format!("It grows now, by {} a second", size(rate));
+    if !advice::is_secure(snapshot) {
+        let pid = snapshot.process.pid;
+        text += &format!(": `hakmem leak {pid}` watches it for 30 seconds and says which lines of code let it grow");
+    }
     Advice { saves: 0, text }
 }
 
@@ -199,6 +198,9 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
     match snapshot.rounding_waste {
         Some(bytes) => {
             let _ = writeln!(text, "Of live, {} is rounding up to block sizes (a sampled estimate).", size(bytes));
+        }
+        None if advice::is_secure(snapshot) => {
+            text.push_str("How much of live is rounding is not known: with HAKMEM_SECURE=1 nothing is sampled.\n");
         }
         None => {
             let how = match reach {

@@ -866,6 +866,28 @@ fn the_doctor_finds_what_is_wrong() {
     assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
 }
 
+/// Else a user of secure mode follows advice that leads nowhere.
+#[test]
+fn secure_mode_is_not_sent_to_what_it_refuses() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_SECURE", "1")]);
+    program.tell("spread 200000 128 10");
+    let pid = program.pid();
+    let said = text(&["explain", &pid]);
+    assert!(said.contains(" is free in partly used slabs of class ") && said.contains(" of secure mode"), "{said}");
+    assert!(said.contains("nothing is sampled") && !said.contains("profile start"), "{said}");
+    assert!(!said.contains("Nothing is wrong") && !said.contains("leak --sparse"), "{said}");
+    for command in [&["cold", &pid][..], &["flame", &pid], &["profile", "start", &pid], &["leak", "--sparse", &pid]] {
+        let said = refusal(command);
+        assert!(said.starts_with(&format!("hakmem: PID {pid} runs with HAKMEM_SECURE=1, wh")), "{command:?}: {said}");
+        assert!(!said.contains("profile start"), "{said}");
+    }
+    let said = text(&["leak", "--unreachable", &pid]);
+    assert!(!said.contains("profile start"), "{said}");
+    let said = refusal(&["set", &pid, "GUARD_SAMPLE_BYTES=4k"]);
+    assert!(said.contains("GUARD_SAMPLE_BYTES has no effect with HAKMEM_SECURE=1"), "{said}");
+}
+
 /// Else secure mode, or a limit on addresses, is a blind spot.
 #[test]
 fn other_modes_add_up() {

@@ -15,6 +15,7 @@ use std::ops::{AddAssign, Range};
 const CHUNK: u64 = 256;
 /// In the table of samples: eight times as many as now.
 const SAMPLES_MAX: u64 = 1 << 20;
+const SECURE: &str = "runs with HAKMEM_SECURE=1, where nothing is sampled";
 /// How many bytes the texts of one Python function may have.
 const CODE_TEXT_MAX: usize = 64 << 10;
 
@@ -290,8 +291,10 @@ impl Reader {
         let facts = &self.layout.profile;
         let (at, used) = (self.profile_number(facts.stacks)?, self.profile_number(facts.stacks_used)?);
         let (pid, interval) = (self.pid(), self.sampled_every()?);
+        let none = at == 0 && interval == 0;
+        ensure!(!none || !self.is_secure()?, "PID {pid} {SECURE}");
         ensure!(
-            at != 0 || interval != 0,
+            !none,
             "PID {pid} has no heap profile: `hakmem profile start {pid}` begins one, or start it with HAKMEM_PROFILE=1"
         );
         let (mut stacks, mut number, mark) = (Vec::new(), 0, self.profile_number(facts.mark)?);
@@ -319,8 +322,7 @@ impl Reader {
 
     /// Sets the bytes between two samples, on average; 0: there are to be none.
     pub fn sample_every(&self, bytes: u64) -> Result<()> {
-        let is_secure = self.read_options()?.iter().any(|option| option.name == "SECURE" && option.value == "1");
-        ensure!(!is_secure || bytes == 0, "PID {} runs with HAKMEM_SECURE=1, where nothing is sampled", self.pid());
+        ensure!(bytes == 0 || !self.is_secure()?, "PID {} {SECURE}", self.pid());
         let field = self.layout.profile.wanted_bytes;
         let at = self.layout.places.asked + field.at as u64;
         self.remote.write(at, &bytes.to_ne_bytes()[..field.bytes]).context("cannot switch the profile")

@@ -51,6 +51,11 @@ impl Reader {
         each.collect()
     }
 
+    /// Does it run in secure mode?
+    pub fn is_secure(&self) -> Result<bool> {
+        Ok(self.read_options()?.iter().any(|option| option.name == "SECURE" && option.value == "1"))
+    }
+
     /// Changes a LIVE option or a tunable. Returns its name, and its value before and after.
     pub fn set_option(&self, name: &str, text: &str) -> Result<(String, String, String)> {
         if let Some((place, addresses, value)) = self.tuned_setting(name, text)? {
@@ -83,6 +88,10 @@ impl Reader {
         let guess = || guess(bare, self.options.iter().map(|entry| entry.name.as_str()));
         let place = place.with_context(|| format!("{name}: no such option{}; `hakmem options` lists them", guess()))?;
         let entry = &self.options[place];
+        ensure!(
+            entry.name != "GUARD_SAMPLE_BYTES" || !self.is_secure()?,
+            "GUARD_SAMPLE_BYTES has no effect with HAKMEM_SECURE=1, whose checks cover all blocks"
+        );
         ensure!(
             entry.live,
             "{} is fixed when the program starts: start it with HAKMEM_{}={text}",

@@ -108,6 +108,11 @@ impl Target {
         Ok(self.read_options()?.iter().any(|option| option.name == "SUPERSLAB" && option.value == "0"))
     }
 
+    /// Does it run in secure mode?
+    pub fn is_secure(&self) -> Result<bool> {
+        self.ask(Reader::is_secure)
+    }
+
     /// Is nothing reserved, so that SuperSlabs are mapped one by one?
     pub fn is_window(&self) -> Result<bool> {
         self.ask(Reader::is_window)

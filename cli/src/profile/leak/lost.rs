@@ -48,8 +48,10 @@ struct Found {
     /// The blocks that nothing points to, by contents and size.
     kinds: Vec<Tally>,
     sites: Vec<Site>,
-    /// Is there a heap profile?
+    /// Is there a heap profile? In secure mode there can be none.
     sampled: bool,
+    #[serde(skip)]
+    secure: bool,
     notes: Vec<String>,
 }
 
@@ -108,6 +110,7 @@ pub fn command(options: &LeakOptions) -> Result<ExitCode> {
         kinds: Vec::new(),
         sites,
         sampled,
+        secure: target.is_secure()?,
         notes,
     };
     found.kinds = patience::within(remote.pid, read::NAMING, move || {
@@ -183,6 +186,8 @@ fn text(found: &Found, top: usize, style: Style) -> String {
     } else if found.sampled {
         text +=
             "\nNone of them was sampled, so their lines are not known: they are few, or from before sampling began.\n";
+    } else if found.secure {
+        text += "\nTheir lines are not known: with HAKMEM_SECURE=1 nothing is sampled.\n";
     } else {
         let _ = writeln!(
             text,

@@ -195,9 +195,8 @@ fn kinds_in(
 pub fn command(options: &LeakOptions, percent: u64) -> Result<ExitCode> {
     let target = Target::open_within(&options.subject, read::NAMING)?;
     let snapshot = target.snapshot()?;
-    let is_secure = snapshot.options.iter().any(|option| option.name == "SECURE" && option.value == "1");
     ensure!(
-        !is_secure,
+        !target.is_secure()?,
         "PID {} runs with HAKMEM_SECURE=1, which places blocks at random: no line of code makes its slabs sparse",
         target.pid()
     );
