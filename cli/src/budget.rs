@@ -36,6 +36,8 @@ pub const NAMES: Limits = limits(64, 1 << 20, 15);
 pub const SECTIONS: Limits = limits(512, 64, 15);
 /// All names of one program. Servers of debug files take longer.
 pub const PROGRAM: Limits = limits(192, 1 << 20, 30);
+/// Names of what the words in blocks lead to.
+pub const CONTENTS: Limits = limits(64, 1 << 20, 600);
 pub const FETCHED: Limits = limits(2048, 16, 300);
 
 /// A longer name is cut.

@@ -9,7 +9,7 @@
 //!     may come before those: Python's collector links objects by them.
 // SPDX-License-Identifier: MIT
 
-use crate::budget;
+use crate::budget::{self, Budget};
 use crate::heap::blocks::{Block, Blocks, Copied};
 use crate::heap::remote::{Area, Remote};
 use crate::symbols::{Demangler, Module, Names as Symbols, Origin};
@@ -19,6 +19,7 @@ use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How much of a block is looked at.
 const LOOKED_AT: u64 = 4096;
@@ -37,15 +38,19 @@ const PATTERN_SHARE: u64 = 100;
 const EXAMPLES: usize = 3;
 /// How many bytes of a text are shown.
 const TEXT_SHOWN: usize = 32;
+/// What an address that is known takes beside its name.
+const KNOWN_BYTES: usize = 128;
+/// How many bytes of a name are shown.
+const NAME_SHOWN: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Kind {
     /// An object of this C++ class.
-    Object(String),
+    Object(Arc<str>),
     /// A variable that the first word points to, or the second one behind a count.
-    Variable(String),
-    Type(String),
-    Function(String),
+    Variable(Arc<str>),
+    Type(Arc<str>),
+    Function(Arc<str>),
     /// A pointer to a block of this size.
     Pointer(u64),
     PointerElsewhere,
@@ -71,12 +76,21 @@ impl Kind {
         }
     }
 
-    fn text(&self) -> String {
+    /// Its name, or "".
+    fn name(&self) -> &str {
         match self {
-            Kind::Object(name) => format!("object of class {name}"),
-            Kind::Variable(name) => format!("begins with a pointer to {name}"),
-            Kind::Type(name) => format!("count, then a pointer to {name}"),
-            Kind::Function(name) => format!("begins with a pointer to the function {name}"),
+            Kind::Object(name) | Kind::Variable(name) | Kind::Type(name) | Kind::Function(name) => name,
+            _ => "",
+        }
+    }
+
+    fn text(&self) -> String {
+        let name = budget::cut_to(self.name(), NAME_SHOWN);
+        match self {
+            Kind::Object(_) => format!("object of class {name}"),
+            Kind::Variable(_) => format!("begins with a pointer to {name}"),
+            Kind::Type(_) => format!("count, then a pointer to {name}"),
+            Kind::Function(_) => format!("begins with a pointer to the function {name}"),
             Kind::Pointer(bytes) => format!("begins with a pointer to a block of {}", say::bytes(*bytes as f64)),
             Kind::PointerElsewhere => "begins with a pointer to memory outside the heap".into(),
             Kind::Text => "text".into(),
@@ -176,6 +190,34 @@ fn bare(shown: &str) -> String {
     name.unwrap_or(shown).to_string()
 }
 
+/// As much of a name as is kept.
+fn kept(name: String) -> Arc<str> {
+    budget::cut(&name).into()
+}
+
+/// What addresses were found to lead to. The names are those of a program that somebody wrote.
+struct Known {
+    kinds: HashMap<u64, Kind>,
+    left: Budget,
+    is_full: bool,
+}
+
+impl Known {
+    fn new() -> Known {
+        Known { kinds: HashMap::new(), left: Budget::new(budget::CONTENTS), is_full: false }
+    }
+
+    /// The kind as it was found, or one without a name where names take too much memory.
+    fn keep(&mut self, address: u64, kind: Kind) -> Kind {
+        self.is_full |= !self.left.has(kind.name().len() + KNOWN_BYTES);
+        if self.is_full {
+            return Kind::PointerElsewhere;
+        }
+        self.kinds.insert(address, kind.clone());
+        kind
+    }
+}
+
 /// Names for addresses outside the heap.
 struct Names {
     remote: Remote,
@@ -183,7 +225,7 @@ struct Names {
     origin: Origin,
     demangler: Demangler,
     modules: HashMap<String, Option<Symbols>>,
-    known: HashMap<u64, Option<Kind>>,
+    known: Known,
 }
 
 impl Names {
@@ -198,12 +240,14 @@ impl Names {
         if area.inode == 0 {
             return Some(Kind::PointerElsewhere);
         }
-        if let Some(known) = self.known.get(&address) {
-            return known.clone();
+        if let Some(known) = self.known.kinds.get(&address) {
+            return Some(known.clone());
         }
-        let found = Some(self.in_file(area.clone(), address));
-        self.known.insert(address, found.clone());
-        found
+        if self.known.is_full {
+            return Some(Kind::PointerElsewhere);
+        }
+        let found = self.in_file(area.clone(), address);
+        Some(self.known.keep(address, found))
     }
 
     fn in_file(&mut self, area: Area, address: u64) -> Kind {
@@ -216,12 +260,12 @@ impl Names {
         let open = || Symbols::open_variables(&self.origin, &module);
         let found = self.modules.entry(path).or_insert_with(open).as_mut();
         match found.and_then(|symbols| symbols.variable(offset)) {
-            Some(symbol) if symbol.is_vtable => Kind::Object(bare(&symbol.name)),
-            Some(symbol) if area.access.contains('x') => Kind::Function(symbol.name),
-            Some(symbol) => Kind::Variable(symbol.name),
+            Some(symbol) if symbol.is_vtable => Kind::Object(kept(bare(&symbol.name))),
+            Some(symbol) if area.access.contains('x') => Kind::Function(kept(symbol.name)),
+            Some(symbol) => Kind::Variable(kept(symbol.name)),
             None => match self.class_of_vtable(address) {
-                Some(name) => Kind::Object(name),
-                None => Kind::Variable(format!("{}+{offset:#x}", module.name())),
+                Some(name) => Kind::Object(kept(name)),
+                None => Kind::Variable(kept(format!("{}+{offset:#x}", module.name()))),
             },
         }
     }
@@ -249,7 +293,7 @@ pub struct Contents {
 
 impl Contents {
     pub fn new(remote: Remote, directories: &[PathBuf], by_size: bool) -> Result<Contents> {
-        let (modules, known) = Default::default();
+        let (modules, known) = (HashMap::new(), Known::new());
         let areas = remote.mappings(false)?;
         let origin = Origin::of(&remote, &areas, directories);
         let demangler = Demangler::new(&origin);
@@ -316,6 +360,20 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Else a library whose 100,000 symbols have a name of 65,000 bytes takes gigabytes.
+    #[test]
+    fn names_take_a_bounded_part_of_memory() {
+        hakmem_fuzz::bounded(&"long names", || {
+            let (mut known, mut all) = (Known::new(), Vec::new());
+            for address in 0..100_000 {
+                all.push(known.keep(address, Kind::Variable(kept("x".repeat(65_000)))));
+            }
+            assert!(known.is_full && known.kinds.len() > 500 && all[0] == known.kinds[&0]);
+            assert_eq!(all.last(), Some(&Kind::PointerElsewhere));
+            assert!(all[0].text().len() < 2 * NAME_SHOWN);
+        });
+    }
 
     #[test]
     fn texts_are_told_from_numbers() {
