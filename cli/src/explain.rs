@@ -14,13 +14,15 @@ use hakmem_base::preload;
 use hakmem_base::print;
 use hakmem_base::proc::NEITHER;
 use hakmem_base::shown;
-use hakmem_base::table::{self, count, size, Style};
+use hakmem_base::table::{self, count, size, Cell, Column, Style};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// When a core was read: it does not say what was resident, nor how much ever was.
+const IN_CORE: &str = " by the core's pages that are not zero";
 /// How many mappings outside the heap are named one by one.
 const REST_NAMED: usize = 5;
 /// How many arenas, the largest.
@@ -84,8 +86,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(subject) = &options.subject {
         let target = Target::open(subject)?;
         if target.core().is_some() {
-            let when = " by the core's pages that are not zero";
-            return show(target.summary()?, when, Reach::Ended, None, options.json);
+            return show(target.summary()?, IN_CORE, Reach::Ended, None, options.json);
         }
         target.ensure_serving()?;
         let snapshot = target.summary()?;
@@ -159,19 +160,11 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
     let mut text = short(snapshot, when, style);
     let classes = class_rows(snapshot);
     if !classes.is_empty() {
-        let titles = [
-            "blocks of",
-            "slabs",
-            "live",
-            "live blocks",
-            "full",
-            "free",
-            "cached",
-            "resident",
-            "by moving",
-            "by meshing",
-        ];
-        let _ = write!(text, "\n{}", table::plain(titles, &classes, style));
+        let column = |(place, (title, leave_out)): (usize, (&str, u8))| {
+            Column::new(title, leave_out, classes.iter().map(|row| Cell::new(&row[place])).collect())
+        };
+        let columns = CLASS_COLUMNS.into_iter().enumerate().map(column).collect();
+        let _ = writeln!(text, "\n{}", table::table(columns, style));
         text += &both_estimates(snapshot);
     }
     let arenas = arena_rows(snapshot);
@@ -180,7 +173,8 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         let _ = write!(text, "\n{}", table::plain(titles, &arenas, style));
         let more = snapshot.arenas.len() - arenas.len();
         if more > 0 {
-            let _ = writeln!(text, "{} more arenas: --json has all.", count(more as u64));
+            let arenas = if more == 1 { "arena" } else { "arenas" };
+            let _ = writeln!(text, "{} more {arenas}: --json has all.", count(more as u64));
         }
     }
     text.push('\n');
@@ -236,13 +230,12 @@ fn head(snapshot: &Snapshot, when: &str) -> String {
     let process = &snapshot.process;
     let command: String = shown::line(&process.command).chars().take(80).collect();
     let threads = if process.threads == 1 { "1 thread".to_string() } else { format!("{} threads", process.threads) };
-    format!(
-        "{command}\nPID {}, {threads}, HAKMEM {}: {} resident{when}, {} at most so far\n",
-        process.pid,
-        process.version,
-        size(process.rss),
-        size(process.rss_peak)
-    )
+    let most = match when {
+        IN_CORE => String::new(),
+        _ => format!(", {} at most so far", size(process.rss_peak)),
+    };
+    let (pid, version, rss) = (process.pid, &process.version, size(process.rss));
+    format!("{command}\nPID {pid}, {threads}, HAKMEM {version}: {rss} resident{when}{most}\n")
 }
 
 // ---- the sum ----
@@ -262,7 +255,10 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
     let about = |name: &str| if name == MESHED { "of the heap: a page counts at each place" } else { "not the heap" };
     rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, about(&mapping.name))));
     let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).fold(0, u64::saturating_add);
-    let more = format!("{} more mappings", snapshot.rest.len().saturating_sub(REST_NAMED));
+    let more = match snapshot.rest.len().saturating_sub(REST_NAMED) {
+        1 => "1 more mapping".to_string(),
+        more => format!("{more} more mappings"),
+    };
     rows.push(row(&more, others as i64, "not the heap"));
     rows.push(row("= resident", snapshot.process.rss as i64, ""));
     let rows: Vec<_> = rows.into_iter().flatten().collect();
@@ -301,6 +297,20 @@ fn arena_rows(snapshot: &Snapshot) -> Vec<[String; 6]> {
     snapshot.arenas.iter().take(ARENAS_SHOWN).map(row).collect()
 }
 
+/// Titles, and how soon each is left out on a narrow terminal.
+const CLASS_COLUMNS: [(&str, u8); 10] = [
+    ("blocks of", 0),
+    ("slabs", 4),
+    ("live", 0),
+    ("live blocks", 5),
+    ("full", 1),
+    ("free", 0),
+    ("cached", 3),
+    ("resident", 2),
+    ("by moving", 6),
+    ("by meshing", 7),
+];
+
 fn class_rows(snapshot: &Snapshot) -> Vec<[String; 10]> {
     let least = snapshot.heap.total / CLASS_SHARE_MIN;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
@@ -319,4 +329,50 @@ fn class_rows(snapshot: &Snapshot) -> Vec<[String; 10]> {
         ]
     };
     snapshot.classes.iter().filter(matters).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Mapping;
+
+    fn explained(snapshot: &Snapshot, when: &str, width: usize) -> String {
+        text(snapshot, when, Reach::Runs, &[], Style { color: false, width })
+    }
+
+    /// Else each line is broken in two.
+    #[test]
+    fn classes_fit_on_a_narrow_terminal() {
+        let mut snapshot = crate::picture::tests::snapshot(9);
+        for class in &mut snapshot.classes {
+            (class.live, class.free, class.live_blocks, class.slabs) = (1 << 38, 1 << 37, 123_456_789, 1_234_567);
+        }
+        let lines = |width| {
+            let text = explained(&snapshot, "", width);
+            text.lines().skip_while(|line| !line.starts_with("blocks of")).take(4).map(str::to_string).collect()
+        };
+        let (narrow, wide): (Vec<String>, Vec<String>) = (lines(80), lines(usize::MAX));
+        assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
+        for title in ["live", "free", "resident"] {
+            assert!(narrow[0].contains(title), "{narrow:#?}");
+        }
+        assert!(wide[0].ends_with("by meshing") && wide[3].starts_with("large (64 KiB to 1 MiB)"), "{wide:#?}");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let mut snapshot = crate::picture::tests::snapshot(1);
+        let mapping = |number| Mapping { name: format!("file{number}"), rss: 1 << 20 };
+        snapshot.rest = (0..REST_NAMED + 1).map(mapping).collect();
+        assert!(explained(&snapshot, "", 80).contains("\n1 more mapping "));
+        snapshot.rest = (0..REST_NAMED + 2).map(mapping).collect();
+        assert!(explained(&snapshot, "", 80).contains("\n2 more mappings "));
+    }
+
+    #[test]
+    fn a_core_says_nothing_of_its_peak() {
+        let snapshot = crate::picture::tests::snapshot(1);
+        assert!(!explained(&snapshot, IN_CORE, 80).contains("at most so far"));
+        assert!(explained(&snapshot, "", 80).contains(" MiB at most so far\n"));
+    }
 }
