@@ -9,7 +9,7 @@ use hakmem_base::preload;
 use hakmem_base::print;
 use hakmem_base::proc::Pid;
 use hakmem_base::shown;
-use hakmem_base::table::{self, Style};
+use hakmem_base::table::{self, cell_of, Column, Style};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, Stdio};
@@ -54,20 +54,22 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 }
 
 fn list(values: &[OptionValue], style: Style) -> String {
-    let rows = values.iter().map(|option| {
+    let value = |option: &OptionValue| {
         let mark = if option.value == option.default { "" } else { "*" };
-        let when = if option.live { "live" } else { "start" };
-        [
-            option.name.clone(),
-            format!("{}{mark}", option.value),
-            option.default.clone(),
-            when.to_string(),
-            option.values.clone(),
-        ]
-    });
-    let mut text = table::plain(["option", "value", "default", "set", "values"], &rows.collect::<Vec<_>>(), style);
+        format!("{}{mark}", option.value)
+    };
+    let cells = |text: &dyn Fn(&OptionValue) -> String| values.iter().map(|option| cell_of(&text(option))).collect();
+    let when = |option: &OptionValue| if option.live { "live" } else { "start" }.to_string();
+    let columns = vec![
+        Column::new("option", 0, cells(&|option| option.name.clone())),
+        Column::new("value", 0, cells(&value)),
+        Column::new("default", 2, cells(&|option| option.default.clone())),
+        Column::words("set", 0, cells(&when)),
+        Column::words("values", 1, cells(&|option| option.values.clone())),
+    ];
+    let mut text = table::table(columns, style);
     text.push_str(
-        "\n*: not the default. live: `hakmem set PID OPTION=VALUE` changes it; start: HAKMEM_OPTION=VALUE in the\n\
+        "\n\n*: not the default. live: `hakmem set PID OPTION=VALUE` changes it; start: HAKMEM_OPTION=VALUE in the\n\
          environment does. In small letters: tunables. docs/options.md says more of both.\n",
     );
     text
@@ -122,5 +124,34 @@ impl Drop for Probe {
     fn drop(&mut self) {
         self.0.stdin = None;
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a file's long name, or a tunable's values for many classes, breaks all lines of the table.
+    #[test]
+    fn words_begin_in_one_column_and_long_values_cost_others() {
+        let option = |name: &str, value: &str, values: &str| OptionValue {
+            name: name.into(),
+            value: value.into(),
+            values: values.into(),
+            live: true,
+            ..OptionValue::default()
+        };
+        let mut all = vec![option("PURGE", "auto", "never|lazy"), option("refill_percent", "50", "1 to 100 percent")];
+        let lines = |all: &[OptionValue]| -> Vec<String> {
+            list(all, Style { color: false, width: 80 }).lines().take(3).map(str::to_string).collect()
+        };
+        let begins = |line: &str, word: &str| line.find(word).unwrap_or_else(|| panic!("no {word} in {line}"));
+        let table = lines(&all);
+        let column = begins(&table[0], "values");
+        assert_eq!((begins(&table[1], "never|"), begins(&table[2], "1 to 100")), (column, column), "{table:#?}");
+        all[0].value = "/a/long/name".repeat(4);
+        let table = lines(&all);
+        assert!(table.iter().all(|line| line.chars().count() <= 80), "{table:#?}");
+        assert!(table[0].contains("set") && !table[0].contains("default"), "{table:#?}");
     }
 }

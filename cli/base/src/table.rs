@@ -104,11 +104,17 @@ pub struct Column {
     title: String,
     leave_out: u8,
     cells: Vec<Cell>,
+    is_of_words: bool,
 }
 
 impl Column {
     pub fn new(title: impl Into<String>, leave_out: u8, cells: Vec<Cell>) -> Column {
-        Column { title: title.into(), leave_out, cells }
+        Column { title: title.into(), leave_out, cells, is_of_words: false }
+    }
+
+    /// Words stand on the left.
+    pub fn words(title: impl Into<String>, leave_out: u8, cells: Vec<Cell>) -> Column {
+        Column { is_of_words: true, ..Column::new(title, leave_out, cells) }
     }
 }
 
@@ -133,7 +139,8 @@ pub fn table(mut columns: Vec<Column>, style: Style) -> String {
         }
         for (place, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
-            column.set_cell_alignment(if place == 0 { CellAlignment::Left } else { CellAlignment::Right });
+            let is_left = place == 0 || columns[place].is_of_words;
+            column.set_cell_alignment(if is_left { CellAlignment::Left } else { CellAlignment::Right });
         }
         let width = table.column_max_content_widths().iter().map(|&width| usize::from(width) + 2).sum::<usize>();
         let last = columns.iter().map(|column| column.leave_out).max().unwrap_or(0);
