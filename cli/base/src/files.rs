@@ -201,15 +201,23 @@ fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8], mode: u32) -> Resu
     let made = tempfile::Builder::new().prefix(".hakmem-").rand_bytes(16).permissions(mode).tempfile_in(directory);
     let mut new = match (made, old) {
         (Err(error), Some(old)) if error.kind() == ErrorKind::PermissionDenied => return rewrite(path, old, bytes),
-        (made, _) => made?,
+        (made, _) => made.map_err(without_path)?,
     };
     // SAFETY: as above.
     if let Some(old) = old.filter(|old| old.uid() == unsafe { libc::geteuid() }) {
         new.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
     }
-    new.write_all(bytes)?;
+    new.write_all(bytes).map_err(without_path)?;
     new.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// The error of a file that nobody knows by its name, which tempfile puts behind it.
+fn without_path(error: Error) -> Error {
+    match error.to_string().rsplit_once(" at path \"") {
+        Some((why, _)) => Error::new(error.kind(), why),
+        None => error,
+    }
 }
 
 /// The directory takes no new files: the old one is written again if it is what it was.
@@ -327,7 +335,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
         assert!(write(place.path(), "x").unwrap_err().to_string().contains("cannot write"));
-        assert!(write(&place.path().join("none/x"), "x").is_err());
+        let said = format!("{:#}", write(&place.path().join("none/x"), "x").unwrap_err());
+        assert!(said.ends_with("none/x: No such file or directory (os error 2)"), "{said}");
     }
 
     /// Else a core or a process that names a tape has it rewound, and one that names a FIFO keeps whoever reads it.
