@@ -3,7 +3,8 @@
 //!
 //! The number is an address in the module's own symbol table. If a build id follows, "(build id 5a…)" or "(BuildId:
 //! 5a…)", and the file has another one, a debug file with that build id is used. A file that ON_ERROR=report wrote is
-//! shown as the lines that the program printed on standard error.
+//! shown as the lines that the program printed on standard error. All other bytes are copied as they are, but control
+//! characters are shown on a terminal.
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
@@ -15,7 +16,7 @@ use hakmem_base::shown;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -101,14 +102,22 @@ impl Files {
         format!(" → {}", frames.join(" ← "))
     }
 
-    /// Adds what is known of each place at the end of its line.
-    fn line(&mut self, line: &str) -> String {
+    /// What is known of each place in the line.
+    fn found(&mut self, line: &str) -> String {
         let (mut from, mut found) = (0, String::new());
         while let Some(place) = find(line, from) {
             from = place.end;
             found += &self.explain(&place);
         }
-        format!("{line}{found}\n")
+        found
+    }
+
+    /// The line with what is known of its places at its end, before what ends it; else as it is.
+    fn line(&mut self, line: &[u8]) -> Vec<u8> {
+        let ends = [&b"\r\n"[..], b"\n"].into_iter().find(|end| line.ends_with(end)).unwrap_or_default();
+        let text = &line[..line.len() - ends.len()];
+        let found = self.found(&String::from_utf8_lossy(text));
+        [text, found.as_bytes(), ends].concat()
     }
 }
 
@@ -187,19 +196,22 @@ pub fn symbolize(options: &SymbolizeOptions) -> Result<ExitCode> {
         Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| path.display().to_string())?)),
         None => Box::new(io::stdin().lock()),
     };
+    let named = || options.file.as_ref().map_or("stdin".into(), |path| path.display().to_string());
     let mut files = Files::new(&options.symbols.debug_directory);
-    let mut line = Vec::new();
-    while text.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? > 0 {
+    let (mut line, to_terminal) = (Vec::new(), io::stdout().is_terminal());
+    while text.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).with_context(named)? > 0 {
         if line.starts_with(REPORT) {
             let report = report(&line, &mut text)?;
             return report
                 .lines()
                 .iter()
-                .try_for_each(|one| print::text(&files.line(&shown::line(one))))
+                .try_for_each(|one| print::line(&(shown::line(one).into_owned() + &files.found(&shown::line(one)))))
                 .map(|()| ExitCode::SUCCESS);
         }
-        let shown = String::from_utf8_lossy(&line);
-        print::text(&files.line(shown.trim_end_matches(['\n', '\r'])))?;
+        match (files.line(&line), to_terminal) {
+            (line, true) => print::text(&String::from_utf8_lossy(&line))?,
+            (line, false) => print::bytes(&line)?,
+        }
         line.clear();
     }
     Ok(ExitCode::SUCCESS)
@@ -245,7 +257,7 @@ mod tests {
         hakmem_fuzz::mutations("a report", text.as_bytes(), 2000, |bytes| {
             let mut files = Files::new(&[]);
             let Ok(report) = report(bytes, &mut io::empty()) else { return };
-            report.lines().iter().for_each(|line| drop(files.line(line)));
+            report.lines().iter().for_each(|line| drop(files.found(line)));
         });
     }
 
@@ -255,7 +267,16 @@ mod tests {
         let text = "hakmem:   0x55 f+0x8 (/usr/bin/a+0x1181) (build id 0a)\n/x(+0x12) (BuildId: é) +0x+0x1";
         hakmem_fuzz::mutations("a log", text.as_bytes(), 2000, |bytes| {
             let mut files = Files::new(&[]);
-            String::from_utf8_lossy(bytes).lines().for_each(|line| drop(files.line(line)));
+            bytes.split_inclusive(|&byte| byte == b'\n').for_each(|line| drop(files.line(line)));
         });
+    }
+
+    /// Else what goes through it is damaged.
+    #[test]
+    fn what_names_no_place_is_copied_as_it_is() {
+        let mut files = Files::new(&[]);
+        for line in [&b"a\xff\0\x1b[1m\r\n"[..], b"\n", b"no end", b"\r\r\n", b"/none/such+0x12 \xff\n", b"\xff"] {
+            assert_eq!(files.line(line), line);
+        }
     }
 }
