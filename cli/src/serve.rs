@@ -13,9 +13,10 @@ use crate::metrics::{self, Processes, Readers, Source};
 use crate::profile;
 use crate::push;
 use crate::token::Token;
-use anyhow::{bail, Result};
+use anyhow::Result;
 use hakmem_base::print;
 use hakmem_base::proc::{self, Pid};
+use hakmem_base::shown;
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -53,11 +54,15 @@ struct Server {
     profiles: Readers<Response>,
 }
 
-/// The path without its query, and the process that the request names.
-fn parts(path: &str) -> (&str, Option<Pid>) {
+/// The path without its query, and the process that the request names; or what it names instead.
+fn parts(path: &str) -> (&str, Result<Option<Pid>, &str>) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let pid = query.split('&').find_map(|one| one.strip_prefix("pid=")?.parse().ok());
-    (path, pid)
+    let pid = query.split('&').find_map(|one| one.strip_prefix("pid="));
+    (path, pid.map(|pid| pid.parse().map_err(|_| pid)).transpose())
+}
+
+fn bad_request(why: &str) -> Response {
+    Response::text("400 Bad Request", &format!("{why}\n"))
 }
 
 impl Server {
@@ -77,22 +82,23 @@ impl Server {
         let (path, pid) = parts(&request.path);
         let done = match path {
             "/metrics" => Ok(metrics::page(&self.source, false, request)),
-            "/explain.json" => self.process(pid).and_then(|pid| self.explanations.read_one(pid)),
-            "/debug/pprof/heap" => self.process(pid).and_then(|pid| self.profiles.read_one(pid)),
+            "/explain.json" => self.of_process(pid, &self.explanations),
+            "/debug/pprof/heap" => self.of_process(pid, &self.profiles),
             "/targets.json" => self.targets(),
             _ => return Response::text("404 Not Found", "/metrics, /explain.json, /debug/pprof/heap, /targets.json\n"),
         };
         done.unwrap_or_else(|error| Response::text("503 Service Unavailable", &format!("{error:#}\n")))
     }
 
-    /// The process that the request names or, if it names none, the only one served.
-    fn process(&self, wanted: Option<Pid>) -> Result<Pid> {
+    /// Of the process that the request names or, if it names none, of the only one served.
+    fn of_process(&self, wanted: Result<Option<Pid>, &str>, readers: &Readers<Response>) -> Result<Response> {
         let pids = self.source.pids();
         match (wanted, pids.as_slice()) {
-            (Some(pid), all) if all.contains(&pid) => Ok(pid),
-            (Some(pid), _) => bail!("PID {pid} is not served here"),
-            (None, [only]) => Ok(*only),
-            (None, _) => bail!("which process? Add ?pid=NUMBER; /targets.json lists them"),
+            (Ok(Some(pid)), all) if all.contains(&pid) => readers.read_one(pid),
+            (Ok(Some(pid)), _) => Ok(Response::text("404 Not Found", &format!("PID {pid} is not served here\n"))),
+            (Ok(None), [only]) => readers.read_one(*only),
+            (Ok(None), _) => Ok(bad_request("which process? Add ?pid=NUMBER; /targets.json lists them")),
+            (Err(wrong), _) => Ok(bad_request(&format!("pid={}: a PID is a number", shown::line(wrong)))),
         }
     }
 
@@ -142,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_path_names_its_process() {
-        assert_eq!(parts("/debug/pprof/heap?seconds=3&pid=12"), ("/debug/pprof/heap", Some(12)));
-        assert_eq!(parts("/metrics?pid=x"), ("/metrics", None));
+        assert_eq!(parts("/debug/pprof/heap?seconds=3&pid=12"), ("/debug/pprof/heap", Ok(Some(12))));
+        assert_eq!(parts("/metrics?x=1"), ("/metrics", Ok(None)));
+        assert_eq!(parts("/explain.json?pid=abc"), ("/explain.json", Err("abc")));
     }
 }

@@ -225,7 +225,13 @@ fn profiles_are_served_to_those_with_the_token() {
     assert_eq!(profile[..2], [0x1f, 0x8b], "gzip");
     fs::write(&file, profile).unwrap();
     assert!(text(&["flame", file.to_str().unwrap()]).contains("in use in about"));
-    for (request, status) in [("/debug/pprof/heap?pid=1", "503"), ("/other", "404")] {
+    for (request, status) in [
+        ("/debug/pprof/heap?pid=1", "404"),
+        ("/explain.json?pid=2147483647", "404"),
+        ("/explain.json?pid=abc", "400"),
+        ("/explain.json?pid=", "400"),
+        ("/other", "404"),
+    ] {
         assert!(get(request, &bearer).0.starts_with(&format!("HTTP/1.1 {status} ")), "{request}");
     }
     let posted = ask(
