@@ -288,8 +288,19 @@ AUDITED = (
     ("secure mode: a trim beside other threads lost blocks, and their slabs never ended", "`secure_test`"),
     ("secure mode: statistics read an address out of a half-copied record", "`secure_test`"),
     ("ACE: a look that came late ended a round twice", "`ace_test`"),
+    ("up to seven EMPTY slots of each sleeping thread stayed for good", "`purger_wanted_bound_test`"),
+    ("a program at rest kept RETAIN_BYTES of EMPTY slots, however old", "`purger_wanted_aged_test`"),
+    ("a site of a policy never returned from malloc at the end of memory (mutants)", "`policy_test`"),
     ("`hakmem`: a legend's product of slots and their size overflowed", "`blocks_of_any_size_are_large`"),
     ("`hakmem`: so did the first line of a Python function", "`a_first_line_may_be_any_number`"),
+    ("`hakmem leak`: what meshed, packed and guarded blocks hold was lost", "`cli/tests/outside.rs`"),
+    ("`hakmem leak`: so was what lies below a stack in the same mapping", "`cli/tests/outside.rs`"),
+    ("`hakmem leak`: records of a hostile process took memory without end", "`no_slot_has_the_blocks_of_others`"),
+    ("`hakmem leak`: so did the names of symbols", "`names_take_a_bounded_part_of_memory`"),
+    ("`hakmem`: sampled, the rest of a list counted as live", "`cli/tests/outside.rs`"),
+    ("`hakmem`: a wait was over when a shell stopped it", "`a_wait_that_is_interrupted_goes_on`"),
+    ("`hakmem metrics`: counters of classes fell", "`counters_of_classes_never_fall`"),
+    ("`hakmem`: a profile that was cut short gave a wrong answer", "`a_text_that_was_cut_is_refused_wherever_it_was`"),
 )
 
 
@@ -388,11 +399,12 @@ NOTES = {
     GATES: ("`./hak test` runs all of these. A gate that finds nothing where a fault is planted is a test that fails.",
             gates_table),
     AUDITS: ("Readers with two instructions read the sources: one looked for races, one for what ends a right program "
-             "or helps an attacker; two more read the newest code in the same way. Each finding became a test, or an "
-             "argument in [protocols.md](protocols.md). `./hak soak` gives damaged input to each of the command's "
-             "readers for an hour of the clock. `cli/tests/hostile.rs` has hostile processes, files and cores, "
-             "`cli/tests/siege.rs` besieges its servers, and `http.rs` has requests that are slow, huge or from "
-             "elsewhere: `./hak test cli`.", audits_table, read_table),
+             "or helps an attacker; two more read the newest code in the same way. One read the command, and one tried "
+             "it and its documents as a stranger would. Each finding became a test, or an argument in "
+             "[protocols.md](protocols.md). `./hak soak` gives damaged input to each of the command's readers for an "
+             "hour of the clock. `cli/tests/hostile.rs` has hostile processes, files and cores, `cli/tests/siege.rs` "
+             "besieges its servers, and `http.rs` has requests that are slow, huge or from elsewhere: `./hak test "
+             "cli`.", audits_table, read_table),
     NIGHT: ("`./hak soak` does these, one after the other, in six hours on two cores; `./hak soak PART` does one.",
             night_table),
     REHEARSED: ("`./hak soak rehearse` was last seen to its end on 2026-11-26; [the times](recipes.md#first-minutes) "
