@@ -147,8 +147,8 @@ static void purger_work(void) {
         if (idle_ticks == IDLE_TICKS_MAX) {
             if (!caches_hold_blocks(h))
                 aged = !presence_park(aged ? OS_WITHOUT_END : retain_age_ms(unsettled_empty()));
-            idle_ticks = 0;
-            tick_ms = presence_has_news() ? TICK_MS : REST_MS;
+            idle_ticks = aged ? IDLE_TICKS_MAX - 1 : 0;
+            tick_ms = aged || presence_has_news() ? TICK_MS : REST_MS;
         }
         if (!presence_pause(tick_ms))
             break;

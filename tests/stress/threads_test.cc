@@ -252,7 +252,7 @@ void end_main_first() {
 TEST(Threads, MainEndsFirst) {
     if (kShorter > 1)
         GTEST_SKIP() << "a sanitizer has a thread of its own that does not end";
-    Outcome outcome = run_self({"--main-ends-first"});
+    Outcome outcome = run_self({"--main-ends-first"}, {"HAKMEM_DECAY_MS=100"}); /* soon all that is free has left */
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 

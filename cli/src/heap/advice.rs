@@ -302,8 +302,8 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let changed = settings(|option| option.value.clone());
     if changed.is_empty() {
         format!(
-            "{} is EMPTY: freed recently and kept for reuse. While the program allocates, or has threads, what is older \
-             than {} ms goes back; now: {}",
+            "{} is EMPTY: freed recently and kept for reuse. While the program allocates, or has threads, what is \
+             older than {} ms goes back; now: {}",
             size(bytes),
             value(snapshot, "DECAY_MS"),
             by_purge(snapshot, reach)
