@@ -174,7 +174,8 @@ TEST(SecureStacks, FilesShowThemToo) {
         SCOPED_TRACE(std::string(program.name) + ": " + outcome.describe());
         size_t at = outcome.err.find("hakmem: the report is in ");
         ASSERT_NE(at, std::string::npos);
-        path = outcome.err.substr(at + 25, outcome.err.find('\n', at) - at - 25);
+        path += "." + std::to_string(outcome.process);
+        EXPECT_EQ(outcome.err.substr(at + 25, outcome.err.find('\n', at) - at - 25), path) << "the file that was named";
         std::stringstream text;
         text << std::ifstream(path).rdbuf();
         EXPECT_EQ(unlink(path.c_str()), 0);

@@ -35,6 +35,7 @@ std::vector<void *> hold(size_t bytes) {
     return blocks;
 }
 
+extern const std::map<std::string, void (*)()> kPrograms;
 const std::map<std::string, void (*)()> kPrograms = {
     {"grow", [] { hold(20 * kMiB); }},
     {"swing",
@@ -67,6 +68,24 @@ const std::map<std::string, void (*)()> kPrograms = {
          hold(kMiB);
          raise(SIGUSR1);
          _exit(0);
+     }},
+    {"signalled_first", /* the signals come to the first process of a namespace */
+     [] {
+         pid_t child = fork();
+         if (child == 0)
+             kPrograms.at("signalled")();
+         waitpid(child, nullptr, 0);
+         _exit(0);
+     }},
+    {"arenas",
+     [] {
+         for (const char *name : {"ab", "bb", "b"}) {
+             hak_arena_options options{};
+             options.name = name;
+             void *volatile block = hak_arena_malloc(hak_arena_new(&options), kBytes);
+             (void)block;
+         }
+         hold(kBytes);
      }},
     {"terminated",
      [] {
@@ -209,6 +228,20 @@ TEST_F(Dumps, OnASignal) {
                                       {"stats.PID.2", ""}}));
 }
 
+/* Else a container's program writes one and no more: 1 is a process's number like others. */
+TEST_F(Dumps, OfTheFirstProcessOfANamespace) {
+    Outcome made = run_self({"--program", "slow"}, {}, [](long) { _exit(unshare(CLONE_NEWUSER | CLONE_NEWPID)); });
+    if (!made.exited(0))
+        GTEST_SKIP() << "no namespaces";
+    std::string setting = "HAKMEM_PROFILE_FILE=" + place_ + "/heap";
+    Outcome signalled =
+        run_self({"--program", "signalled_first"}, {setting, "HAKMEM_DUMP_SIGNAL=" + std::to_string(SIGUSR1)},
+                 [](long) { unshare(CLONE_NEWUSER | CLONE_NEWPID); });
+    Files files = left(signalled);
+    EXPECT_EQ(files["heap.1.1"], "signal") << signalled.describe();
+    EXPECT_EQ(files["heap.1.2"], "signal");
+}
+
 TEST_F(Dumps, OnSigtermIfTheProgramLeavesItAlone) {
     Outcome terminated = run("terminated", {});
     EXPECT_TRUE(terminated.killed(SIGTERM)) << terminated.describe();
@@ -237,6 +270,17 @@ TEST_F(Dumps, AStackIsFiguresThenLifetimesThenCalls) {
             stacks++;
         }
     EXPECT_GT(stacks, 0U);
+}
+
+/* Else what one arena holds is shown as another's, or all the rest as that of an arena without a name. */
+TEST_F(Dumps, AStackHasItsArenasName) {
+    Outcome outcome = run("arenas", {});
+    std::ifstream file(place_ + "/heap." + std::to_string(outcome.process));
+    std::map<std::string, unsigned> names;
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("arena ", 0) == 0)
+            names[line.substr(6)]++;
+    EXPECT_EQ(names, (std::map<std::string, unsigned>{{"6162", 1}, {"6262", 1}, {"62", 1}}));
 }
 
 /* Else what belongs into them ends up in a file of the program's. */

@@ -2,12 +2,16 @@
  * profiled Python program crashes, or its functions have each other's names. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
+#include <hakmem.h>
 #include <sys/mman.h>
 
 #include <atomic>
+#include <fstream>
 #include <random>
+#include <sstream>
 #include <thread>
 
+#include "../posix_regex.h"
 #include "../support.h"
 #include "python_fake.h"
 
@@ -128,6 +132,21 @@ TEST(Python, AStringThatIsNotWhatItClaims) {
     ASSERT_EQ(n, 3u);
     EXPECT_EQ(described(words[1]), "grv_e /a.py 11 3");
     EXPECT_EQ(described(words[2]), "€uro /a.py 13 3");
+}
+
+/* Else `hakmem flame` shows functions without names. */
+TEST(Python, CodesInAProfilesFile) {
+    Used python;
+    uintptr_t words[kMost];
+    ASSERT_EQ(fake_capture(words, kMost), 3u);
+    ASSERT_EQ(hak_profile_start(1 << 30), 0);
+    std::string path = testing::TempDir() + "python." + std::to_string(getpid());
+    ASSERT_EQ(hak_profile_dump(path.c_str()), 0);
+    hak_profile_stop();
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    EXPECT_EQ(unlink(path.c_str()), 0);
+    EXPECT_TRUE(Regex("\npython [0-9]+ 12 10 6c656166 2f612e7079 [0-9a-f]{6}\n").is_in(text.str()));
 }
 
 /* Several threads meet the same codes for the first time, until no more find room. */

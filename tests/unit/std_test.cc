@@ -356,6 +356,8 @@ TEST(MallocInfo, WritesXml) {
     S.free(text);
     EXPECT_EQ(xml.compare(0, 16, "<malloc version="), 0) << xml;
     EXPECT_NE(xml.find("</malloc>"), std::string::npos) << xml;
+    for (const char *type : {"live", "thread_caches", "empty_slots", "metadata"})
+        EXPECT_NE(xml.find(std::string("<total type=\"") + type + "\""), std::string::npos) << xml;
     for (int option : {1, -1}) {
         FILE *null = fopen("/dev/null", "w");
         EXPECT_EQ(S.malloc_info(option, null), G.malloc_info(option, null));
