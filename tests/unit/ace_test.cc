@@ -178,6 +178,16 @@ TEST(Ace, UsesAnotherAfterTheProgramHasChanged) {
     EXPECT_GE(inside_ace_changes(), 1u);
 }
 
+/* A program that shrinks has changed as one that grows has. */
+TEST(Ace, APeakIsForgotten) {
+    Heap heap = swings(kSecond / 5);
+    follow(heap, kBalanced);
+    unsigned before = inside_ace_changes();
+    swing(heap, kSecond / 5, 100, 300, 300 * kSecond);
+    follow(heap, kBalanced);
+    EXPECT_GT(inside_ace_changes(), before);
+}
+
 TEST(Ace, KnowsLessAfterAChange) {
     Heap heap = swings(4 * kSecond, 200 * kSecond);
     follow(heap, kBalanced);
@@ -417,6 +427,13 @@ TEST_F(Learn, WhatItKeepsGoesBackAtRest) {
         hak_free(block);
     EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576") << "it still rests";
     EXPECT_TRUE(swings_until(true)) << "and is kept again by the next work";
+    std::vector<void *> blocks(60'000);
+    for (void *&block : blocks)
+        block = hak_malloc(500);
+    inside_rest();
+    for (void *block : blocks)
+        hak_free(block);
+    EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576") << "the end of the work is no work";
 }
 
 /* What the preset that keeps all is charged for a second of swings, on average lately. */

@@ -319,6 +319,29 @@ TEST_F(Arena, ThousandAtOnceAreApart) {
     }
 }
 
+TEST_F(Arena, ACopyOfATextIsNoLonger) {
+    char *block = hak_arena_strdup(arena_, "15 bytes and 0.");
+    EXPECT_EQ(hak_usable_size(block), 16U);
+    EXPECT_STREQ(block, "15 bytes and 0.");
+}
+
+/* Else a program that makes too many writes to an address that is none, or finds its errno changed by a malloc. */
+TEST_F(Arena, AreRefusedWhenThereIsNoPlaceForMore) {
+    std::vector<hak_arena *> all;
+    errno = 0;
+    for (hak_arena *arena; all.size() <= UINT16_MAX && (arena = hak_arena_new(nullptr)) != nullptr;)
+        all.push_back(arena);
+    EXPECT_LE(all.size(), size_t{UINT16_MAX});
+    EXPECT_EQ(errno, ENOMEM);
+    errno = 0;
+    void *block = hak_alloc_site(100, 0, HAK_POLICY_COLD);
+    EXPECT_NE(block, nullptr);
+    EXPECT_EQ(errno, 0) << "the lane is an arena, too";
+    hak_free(block);
+    for (hak_arena *arena : all)
+        hak_arena_destroy(arena);
+}
+
 TEST_F(Arena, ReleaseHandsTheBlocksOver) {
     Worker worker;
     std::vector<void *> blocks;

@@ -5,6 +5,7 @@
 #include <hakmem.h>
 
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../heap_stats.h"
@@ -117,6 +118,59 @@ Pair pair_of_this_thread() {
 void free_all(const std::vector<void *> &blocks) {
     for (void *block : blocks)
         hak_free(block);
+}
+
+/* ---- which slabs are sparse ---- */
+
+TEST(Sparse, AreSlabsBelowTheBound) {
+    inside_defrag_bound_set(1, 10 | 20 << 16 | uint64_t{100} << 32);
+    EXPECT_TRUE(inside_defrag_is_sparse(1, 9, 0));
+    EXPECT_FALSE(inside_defrag_is_sparse(1, 10, 99));
+    EXPECT_TRUE(inside_defrag_is_sparse(1, 10, 100));
+    EXPECT_TRUE(inside_defrag_is_sparse(1, 19, 100));
+    EXPECT_FALSE(inside_defrag_is_sparse(1, 20, 100));
+    inside_defrag_bound_set(1, 0);
+    EXPECT_FALSE(inside_defrag_is_sparse(1, 0, 0));
+}
+
+/* Else each 128th question reads the records of all slabs. A question may come late, but not each time. */
+TEST(Sparse, BoundsServeForAWhile) {
+    auto blocks = blocks_of_this_thread();
+    unsigned c = inside_tiny_class_of(kBytes), kept = 0;
+    for (int i = 0; i < 100 && kept == 0; i++) {
+        for (int n = 0; n < 128; n++)
+            hak_should_move(blocks[0]);
+        inside_defrag_bound_set(c, 12345);
+        for (int n = 0; n < 128; n++)
+            hak_should_move(blocks[0]);
+        kept += inside_defrag_bound(c) == 12345;
+    }
+    EXPECT_GT(kept, 0u);
+    inside_defrag_bound_set(c, 0);
+    for (void *block : blocks)
+        hak_free(block);
+}
+
+/* Else what a program moves to empty its slabs goes from one slab that is to be emptied to the next. */
+TEST(Dense, BlocksComeFromNoSparseSlab) {
+    for (bool sparse_last : {true, false})
+        std::thread([=] {
+            auto blocks = blocks_of_this_thread();
+            size_t sparse = slab_of(blocks[100]), other = slab_of(blocks[200]), kept = 100;
+            ASSERT_NE(sparse, other);
+            for (size_t slab : {sparse_last ? other : sparse, sparse_last ? sparse : other})
+                for (size_t i = 0, left = 5; i < kBlocks; i++)
+                    if (slab_of(blocks[i]) == slab && i != kept && (slab == sparse || left > 0)) {
+                        left -= slab != sparse;
+                        hak_free_dense(std::exchange(blocks[i], nullptr));
+                    }
+            inside_defrag_bound_set(inside_tiny_class_of(kBytes), 3 | 3 << 16);
+            blocks.push_back(hak_malloc_dense(kBytes));
+            EXPECT_NE(slab_of(blocks.back()), sparse);
+            inside_defrag_bound_set(inside_tiny_class_of(kBytes), 0);
+            for (void *block : blocks)
+                hak_free(block);
+        }).join();
 }
 
 TEST(Dense, ABlockThatLooksFreeIsFreed) {

@@ -28,6 +28,7 @@
 #include "machine/cgroup.h"
 #include "machine/page_cost.h"
 #include "mesh/meshed.h"
+#include "move/defrag.h"
 #include "observe/inspect.h"
 #include "observe/probes.h"
 #include "observe/profile.h"
@@ -682,3 +683,8 @@ void inside_tuner_interrupt(void) {
     store_relaxed(&tuner_holder, 1);
 }
 void inside_rest(void) { hooks_learn.rests(); }
+void inside_defrag_bound_set(unsigned class_id, uint64_t bound) { store_relaxed(&defrag_bounds[class_id], bound); }
+uint64_t inside_defrag_bound(unsigned class_id) { return load_relaxed(&defrag_bounds[class_id]); }
+int inside_defrag_is_sparse(unsigned class_id, unsigned out, size_t slot) {
+    return defrag_is_sparse(class_id, out, slot);
+}

@@ -184,6 +184,10 @@ void inside_loan_end(const void *block); /* … and is nobody's again. */
 int inside_may_be_freed(void *p);
 /* slab.h: this thread has the slab on loan from now on. False: somebody owns it. */
 int inside_borrow(const void *block);
+/* defrag.h: the class's bound as its word; and whether such a slab is sparse. */
+void inside_defrag_bound_set(unsigned class_id, uint64_t bound);
+uint64_t inside_defrag_bound(unsigned class_id);
+int inside_defrag_is_sparse(unsigned class_id, unsigned out, size_t slot);
 /* Takes the block's slab, which is first on its class's list, off its heap's lists as a child does whose parent was
  * forked before the last store that put it there. Whether no other slab was taken for its neighbour. */
 int inside_unlist_half_listed(const void *block);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <new>
 #include <thread>
@@ -375,6 +376,16 @@ TEST(MallocStats, WritesToStderr) {
 }
 
 /* Blocks that libc allocates for the caller must be valid for free. */
+TEST(Libc, ALimitThatCannotBeReadIsNone) {
+    auto *nowhere = reinterpret_cast<rlimit *>(8);
+    for (auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+        errno = 0;
+        EXPECT_EQ(setrlimit(resource, nowhere), -1);
+        EXPECT_EQ(errno, EFAULT);
+        EXPECT_EQ(prlimit(0, resource, nullptr, nullptr), 0);
+    }
+}
+
 TEST(Libc, BlocksFromLibcAreOurs) {
     free(strdup("text"));
     free(realpath("/proc/self", nullptr));
