@@ -128,6 +128,25 @@ TEST_P(MeshSizes, BlocksKeepWhatTheyHoldAndPagesGoBack) {
     EXPECT_TRUE(again.all_have_theirs());
 }
 
+/* Two pages are enough: here each has a block at one of two places. */
+TEST_F(Mesh, PairsBecomeOnePage) {
+    std::vector<void *> kept;
+    std::vector<void *> all(20000);
+    for (void *&block : all)
+        block = hak_malloc(1024);
+    for (void *block : all) {
+        auto at = reinterpret_cast<uintptr_t>(block);
+        if ((at >> 12 & 1) == (at >> 10 & 3))
+            kept.push_back(block);
+        else
+            hak_free(block);
+    }
+    hak_trim();
+    EXPECT_TRUE(merges());
+    for (void *block : kept)
+        hak_free(block);
+}
+
 TEST_F(Mesh, NothingIsMergedUnlessItIsAskedFor) {
     hak_option_set("MESH", "0");
     Sparse blocks(64, 100000, 50);

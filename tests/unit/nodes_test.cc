@@ -435,6 +435,23 @@ void the_last_memory_is_any_arenas() {
     });
 }
 
+void the_last_spans_are_anybodys() {
+    std::vector<void *> blocks;
+    on_node(0, [&] {
+        for (void *p; (p = hak_malloc(700)) != nullptr;)
+            blocks.push_back(p);
+    });
+    on_node(0, [&] {
+        for (void *p : blocks) /* no SuperSlab becomes free */
+            if (reinterpret_cast<uintptr_t>(p) % (2 * kMiB) > 2 * kSlot)
+                hak_free(p);
+    });
+    on_node(1, [&] {
+        for (size_t i = 0; i < blocks.size() / 2; i++)
+            MUST(hak_malloc(700) != nullptr, "refused the %zu-th block of %zu", i, blocks.size());
+    });
+}
+
 void children_keep_nodes_apart() {
     std::vector<void *> blocks;
     on_node(0, [&] {
@@ -512,6 +529,7 @@ struct Case {
     {"children", children_keep_nodes_apart, {"HAKMEM_PURGER=0"}},
     {"statistics", statistics_tell_nodes_apart, {"HAKMEM_PURGER=0"}},
     {"cost", nodes_cost_little, {"HAKMEM_PURGER=0"}},
+    {"secure_last_blocks", the_last_spans_are_anybodys, {"HAKMEM_SECURE=1", "HAKMEM_REGION_BYTES=256m"}},
     {"secure", leave_slabs_without_owner, {"HAKMEM_SECURE=1"}},
 };
 

@@ -376,6 +376,15 @@ TEST(MallocStats, WritesToStderr) {
 }
 
 /* Blocks that libc allocates for the caller must be valid for free. */
+/* It rounds up, and a sized free names what was asked for. */
+TEST(Libc, ABlockOfPvallocIsFreedByItsSize) {
+    for (size_t size : {1, 100, 5000, 70000, 300000}) {
+        void *block = S.pvalloc(size);
+        ASSERT_NE(block, nullptr);
+        S.free_sized(block, size);
+    }
+}
+
 TEST(Libc, ALimitThatCannotBeReadIsNone) {
     auto *nowhere = reinterpret_cast<rlimit *>(8);
     for (auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
