@@ -89,6 +89,16 @@ static void helps_one_with_a_heap(void) {
         usleep(10000);
 }
 
+/* It comes for the last of many threads as for the first. */
+static void helps_after_many_threads(void) {
+    for (int i = 0; i < 100; i++) {
+        pthread_t helper = make(sleep_on);
+        pthread_barrier_wait(&end);
+        pthread_join(helper, NULL);
+    }
+    helps_one_with_a_heap();
+}
+
 /* Threads that end without ever having had a heap leave no purger behind. */
 static void ends_with_the_last_thread(void) {
     grow();
@@ -139,6 +149,8 @@ int main(int n, char **arguments) {
         grows_early();
     else if (strcmp(what, "one") == 0)
         helps_one_with_a_heap();
+    else if (strcmp(what, "many") == 0)
+        helps_after_many_threads();
     else if (strcmp(what, "ends") == 0)
         ends_with_the_last_thread();
     else if (strcmp(what, "bound") == 0)

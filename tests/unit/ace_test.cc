@@ -324,6 +324,25 @@ TEST(Ace, ChargesEachSlotThatIsUsedAgainOnce) {
     EXPECT_NEAR(stay(kSecond / 20) - before, 1'000 * kFault / 8, 100 * kFault / 8);
 }
 
+/* Slots that are LAZY serve before those that went back, so a small growth costs no faults then. */
+TEST(Ace, WhatIsLazyServesFirst) {
+    auto cost = [&](uint64_t last) {
+        Heap heap;
+        for (auto [tenths, slots] :
+             {std::pair<uint64_t, uint64_t>{3, 4'100}, {12, 100}, {3, 2'000}, {3, 100}, {99, last}})
+            for (uint64_t i = 0; i < 2 * tenths; i++)
+                heap.push_back({(heap.size() + 1) * 50 * kMs, slots});
+        inside_ace_start(kPresets, kRules, 0, kFault, 0);
+        for (const At &at : heap) {
+            inside_ace_inside(64 * kKiB, inside_ace_rounds() == 0 ? 8'200 : 0);
+            inside_ace_look(at.ns, at.slots, UINT64_MAX);
+        }
+        EXPECT_GT(inside_ace_rounds(), 2u);
+        return inside_ace_charged(kDefaults).all;
+    };
+    EXPECT_LT(cost(150), cost(100) + 100 * kFault);
+}
+
 /* A thread reads the clock, and another one that reads it later looks first. The round must not end once more. */
 TEST(Ace, ALookMayComeLate) {
     Heap heap;

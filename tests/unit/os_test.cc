@@ -31,6 +31,7 @@ void os_wake(std::atomic<uint32_t> *word);
 bool os_places_memory(void);
 int os_move(void *from, void *to, size_t bytes); /* 0: nothing moved */
 bool os_is_mapped(void *address, size_t bytes);
+bool os_map_copy(int fd, void *address, size_t bytes);
 void nodes_init(unsigned wanted);
 void os_write(int fd, const char *text, size_t bytes);
 size_t os_read_file(const char *path, char *buffer, size_t bytes);
@@ -374,6 +375,14 @@ TEST(OsFiles, WhatIsRefusedKeepsErrno) {
     EXPECT_EQ(os_read_file(file.path(), buffer, sizeof buffer), 0u) << "opened, but not to be read";
     EXPECT_EQ(errno, EDOM);
     close(fd);
+}
+
+TEST(OsFiles, WhatCannotBeMappedKeepsErrno) {
+    void *at = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = EDOM;
+    EXPECT_FALSE(os_map_copy(-1, at, 4096));
+    EXPECT_EQ(errno, EDOM);
+    munmap(at, 4096);
 }
 
 TEST(OsFiles, InterruptedAndPartialWritesGoOn) {
