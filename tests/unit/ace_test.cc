@@ -446,13 +446,6 @@ TEST_F(Learn, WhatItKeepsGoesBackAtRest) {
         hak_free(block);
     EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576") << "it still rests";
     EXPECT_TRUE(swings_until(true)) << "and is kept again by the next work";
-    std::vector<void *> blocks(60'000);
-    for (void *&block : blocks)
-        block = hak_malloc(500);
-    inside_rest();
-    for (void *block : blocks)
-        hak_free(block);
-    EXPECT_EQ(option_value("RETAIN_BYTES"), "1048576") << "the end of the work is no work";
 }
 
 /* What the preset that keeps all is charged for a second of swings, on average lately. */
