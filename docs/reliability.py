@@ -384,7 +384,9 @@ NOTES = {
     BUSY: ("`./hak steady TIMES` runs them. A test's verdict hangs on counts, on a clock that "
            "the test makes up (`tests/host.c`), or on what it has itself made sure of.",),
     MUTATED: ("`./hak soak mutants` makes them, drawn by chance with a fixed seed, as many in each file, and runs the "
-              "tests that reach the change until one fails. `tests/mutants/judged.txt` names each.", mutants_table),
+              "tests that reach the change until one fails. `tests/mutants/judged.txt` names each. Tests for most of "
+              "those that survived outside the core were written afterwards, each seen to fail at its change; "
+              "`./hak soak mutants --again survived` judges them anew.", mutants_table),
     RACES: ("`./hak soak relacy` runs them. Relacy decides which thread goes on, which value a load sees and what is "
             "ordered before what, in place of the project's own model checker (`tests/races/model.c`), over the same "
             "sources and harnesses. In the litmus programs the two differ where a store comes into effect before one "
@@ -405,7 +407,9 @@ NOTES = {
              "hour of the clock. `cli/tests/hostile.rs` has hostile processes, files and cores, `cli/tests/siege.rs` "
              "besieges its servers, and `http.rs` has requests that are slow, huge or from elsewhere: `./hak test "
              "cli`.", audits_table, read_table),
-    NIGHT: ("`./hak soak` does these, one after the other, in six hours on two cores; `./hak soak PART` does one.",
+    NIGHT: ("`./hak soak` does these, one after the other, in six hours on two cores; `./hak soak PART` does one. On "
+            "2026-11-27 they ran part by part, beside other work: `fuzz` three minutes for each fuzzer and 18 for each "
+            "reader (`./hak soak fuzz 3`).",
             night_table),
     REHEARSED: ("`./hak soak rehearse` was last seen to its end on 2026-11-26; [the times](recipes.md#first-minutes) "
                 "are those of two cores on which much else ran. `./hak release --rehearse` was seen to its end on that "
