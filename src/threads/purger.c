@@ -145,8 +145,7 @@ static void purger_work(void) {
     }
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
-            aged = !caches_hold_blocks(h) &&
-                   !presence_park(aged ? OS_WITHOUT_END : retain_age_ms(unsettled_empty()));
+            aged = !caches_hold_blocks(h) && !presence_park(aged ? OS_WITHOUT_END : retain_age_ms(unsettled_empty()));
             idle_ticks = aged ? IDLE_TICKS_MAX - 1 : 0; /* what is old by now leaves at the next tick */
             tick_ms = aged || presence_has_news() ? TICK_MS : REST_MS;
         }
