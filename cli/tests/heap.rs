@@ -778,7 +778,7 @@ fn what_a_purge_gave_back_is_the_difference() {
     assert_eq!(figure("given_back"), (figure("rss_before") - figure("rss_after")).max(0), "{purged}");
 }
 
-/// Else a dashboard shows the peak for ever.
+/// Otherwise a dashboard goes on showing the peak after the memory has gone back.
 #[test]
 fn superslabs_that_went_back_are_not_in_use() {
     let Some(library) = library() else { return };

@@ -233,29 +233,26 @@ void write_after_free_by_another_thread(size_t size) {
     std::thread([&] { block[0] = 1; }).join();
     churn(size);
 }
-/* Such a write must be detected, too, and not be purged with the free pages of slabs in use. */
-void write_after_free_and_trim(size_t size) {
+/* One in four of many blocks is freed. Writes into those that lie behind so many bytes of their slot, and trims. */
+void write_into_freed_and_trim(size_t size, size_t behind_bytes) {
     std::vector<char *> blocks(1024);
     for (char *&block : blocks)
         block = hidden(S.alloc(size));
     for (size_t i = 0; i < blocks.size(); i += 4)
         S.free(blocks[i]);
     for (size_t i = 0; i < blocks.size(); i += 4)
-        blocks[i][size / 2] = 1;
+        if (reinterpret_cast<uintptr_t>(blocks[i]) % (64 * kKiB) >= behind_bytes)
+            blocks[i][size / 2] = 1;
     hak_trim();
+}
+/* Such a write must be detected, too, and not be purged with the free pages of slabs in use. */
+void write_after_free_and_trim(size_t size) {
+    write_into_freed_and_trim(size, 0);
     churn(size);
 }
 /* As many as a slab has: those from the 65th on, of 64 to a word. Nothing else would find it. */
 void write_after_free_far_into_a_slab_and_trim(size_t size) {
-    std::vector<char *> blocks(1024);
-    for (char *&block : blocks)
-        block = hidden(S.alloc(size));
-    for (size_t i = 0; i < blocks.size(); i += 4)
-        S.free(blocks[i]);
-    for (size_t i = 0; i < blocks.size(); i += 4)
-        if (reinterpret_cast<uintptr_t>(blocks[i]) % (64 * kKiB) > 64 * 2 * size)
-            blocks[i][size / 2] = 1;
-    hak_trim();
+    write_into_freed_and_trim(size, 64 * 2 * size + 1);
     _exit(0);
 }
 /* Many blocks come and go afterwards, so that whole slabs become free and go back before anybody is handed the

@@ -257,8 +257,9 @@ TEST(Libc, AThreadOfTheLibraryHasNothingInTheProfile) {
     };
     EXPECT_EXIT(sample_a_thread("0"), keep(without), "");
     EXPECT_EXIT(sample_a_thread("1"), keep(with), "");
-    if (without == 0)
-        GTEST_SKIP() << "libc allocates nothing for a thread here";
+#ifdef __x86_64__ /* elsewhere an emulator's program may have no samples at all */
+    EXPECT_GT(without, 0);
+#endif
     EXPECT_EQ(with, without);
 }
 

@@ -131,7 +131,7 @@ mod tests {
     /// Else `learn --for 4h` ends after an hour, or when a shell stops it and lets it go on, with half of its figures.
     #[test]
     fn a_wait_that_is_interrupted_goes_on() {
-        // SAFETY: the handler does nothing, and the thread that is told lives.
+        // SAFETY: the handler does nothing, and the thread that gets the signal is alive.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

@@ -409,7 +409,7 @@ mod tests {
         assert!(said.contains("57 % of the resident memory is in use; 43.0 MiB is free"), "{said}");
     }
 
-    /// Else a program with one thread is told to have fewer.
+    /// Else the advice to a program with one thread is to have fewer.
     #[test]
     fn many_slabs_are_not_those_that_threads_hold() {
         let mut snapshot = with(&[]);

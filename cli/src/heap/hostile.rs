@@ -171,7 +171,7 @@ fn no_slot_has_the_blocks_of_others() {
     let count = || bounded(&"blocks of a byte", || reader.blocks().unwrap().0.count());
     assert!(count() <= sound, "{} {sound}", count());
     memory.set_slab(3, "slab.mid.blocks", 4096);
-    assert_eq!(count(), sound + 4096, "so many have states");
+    assert_eq!(count(), sound + 4096, "no more blocks than there are states");
 }
 
 /// Else a record that changes while it is read does the same.

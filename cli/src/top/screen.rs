@@ -398,7 +398,7 @@ fn width_of(columns: &[Column]) -> u16 {
     columns.iter().map(|&(_, width, _)| width + 1).sum::<u16>().saturating_sub(1)
 }
 
-/// Those that have room, the first for names of so many letters, and always the one that the classes are sorted by.
+/// The columns that fit, and always the one that the classes are sorted by. The first has room for the longest name.
 fn columns(width: u16, letters: u16, sorted_by: &str) -> Vec<Column> {
     let mut columns = COLUMNS.to_vec();
     columns[0].1 = columns[0].1.max(letters);
