@@ -181,7 +181,7 @@ inline size_t process_rss_bytes() {
  * system, whose share changes as other programs start and end. */
 inline size_t process_pss_bytes() {
     SmapsRollup own;
-    return (own.kilobytes("\nPss:") - own.kilobytes("\nPss_File:")) * 1024;
+    return (own.kilobytes("\nPss:") - own.kilobytes("\nPss_File:") - own.kilobytes("\nLazyFree:")) * 1024;
 }
 
 /* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */

@@ -1,8 +1,8 @@
 /* A scaled-down day of a server: live memory drifts up and down from hour to hour and changes its sizes, threads come
  * and go, and threads free each other's blocks. Resident memory is sampled throughout. It must stay below 1.25 times
- * the peak of live memory, blocks rounded up (1.75 times where an hour cannot use the blocks of the previous one, 1.30
+ * the peak of live memory, blocks rounded up (1.75 times where an hour cannot use the blocks of the previous one, 1.45
  * with HAKMEM_MESH, where the proportional set size counts; 0.05 more over several days, whose peak is that of more
- * hours).
+ * hours). What the system can take at once, LAZY memory, does not count.
  *
  *  1. A day has 24 hours. Each hour has its own number of threads and its own goal of live bytes. Sizes are those of
  *     all recorded traces or, in the second test, each hour those of one trace. HAK_TEST_LONGER=N runs N days in one
@@ -189,7 +189,7 @@ TEST(Soak, HoursOfDifferentSizesShareTheirPages) {
     if (getenv("HAK_TEST_LONGER") == nullptr || kShorter > 1 || !can_hold_writes() || getpagesize() != 4096)
         GTEST_SKIP() << "not a soak, or this system does not hold writers";
     ASSERT_EQ(hak_option_set("MESH", "1"), 0);
-    run_days(true, true, "soak_mesh_pss_percent_of_live_peak", 1.30);
+    run_days(true, true, "soak_mesh_pss_percent_of_live_peak", 1.45);
     hak_option_set("MESH", "0");
 }
 
