@@ -184,6 +184,7 @@ PARTS = {
     "machines": "aarch64, riscv64 and musl",
     "prove": "the proofs",
     "relacy": "the second opinion on races",
+    "races": "the model checker's harnesses in their long forms",
     "steady": "all tests 52 times, on busy machines of each kind",
     "tests": "the tests of long lives: calls, threads, forks, days of a server, faults",
     "histories": "what real programs allocate",

@@ -232,22 +232,33 @@ def soak_wheel():
     run(ROOT / "tests/wheel.sh", "", BUILD / "whole-wheel")
 
 
-def soak_tests(times):
-    """The tests that take long, and what the command's tests leave to them. Their time limits are multiplied when the
-    directory is configured."""
-    need("test")
-    build_cli()
-    log = BUILD / "soak.log"
+def build_soak(times):
+    """Time limits are multiplied, and the long harnesses are there, when the directory is configured so."""
     os.environ["HAK_TEST_LONGER"] = times
     compile_logged(BUILD / "soak-build.log", "the tests could not be built", "soak", "release", *WITH_GCC,
                    "-DHAKMEM_TESTS=ON")
+
+
+def soak_tests(times):
+    """The tests that take long, and what the command's tests leave to them; without the model checker's."""
+    need("test")
+    build_cli()
+    log = BUILD / "soak.log"
+    build_soak(times)
     by_the_clock = {"HAKMEM_LIBRARY": BUILD / "soak/libhakmem.so"}
     good = [
-        teed(log, ctest_in, "soak"),
+        teed(log, ctest_in, "soak", "--exclude-regex", "^races_"),
         teed(log, lambda: in_cli("test", "--workspace", "--", "--ignored", env=by_the_clock), append=True),
     ]
     figures("soak", log)
     sys.exit(not all(good))
+
+
+def soak_races():
+    """All harnesses of the model checker, and all bugs that they must find: also those that take many minutes."""
+    need("test")
+    build_soak("1")
+    sys.exit(not teed(BUILD / "soak-races.log", ctest_in, "soak", "--tests-regex", "^races_"))
 
 
 def soak_fuzz(times):
@@ -268,8 +279,8 @@ def soak_steady():
 
 # What `./hak soak` does, one after the other; SOAKS has what is done by its name alone, too.
 NIGHT = {"lint": soak_lint, "packages": soak_packages, "wheel": soak_wheel, "machines": soak_machines, "prove": prove,
-         "relacy": soak_relacy, "steady": soak_steady, "tests": soak_tests, "histories": soak_histories,
-         "fuzz": soak_fuzz}
+         "relacy": soak_relacy, "steady": soak_steady, "races": soak_races, "tests": soak_tests,
+         "histories": soak_histories, "fuzz": soak_fuzz}
 TIMED = ("tests", "fuzz")  # have TIMES
 SOAKS = {**NIGHT, "programs": soak_programs, "mutants": soak_mutants, "conditions": soak_conditions,
          "rehearse": soak_rehearse}
