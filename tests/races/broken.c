@@ -25,6 +25,7 @@ static struct thread {
 static struct thread *self(void) { return &threads[explore_thread]; }
 
 void broken_begin(void) { memset(threads, 0, sizeof threads); }
+void broken_keep(void) { moment_keep(threads, sizeof threads); }
 
 void model_break_next(enum fault fault) { self()->broken = fault; }
 

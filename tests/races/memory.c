@@ -1,14 +1,9 @@
-/* What an execution finds in memory and what it leaves there: the last one's writes are undone before it begins. And
- * which memory is none of its concern. */
+/* What an execution finds in memory and what it leaves there: what was written since it began, or since a moment in it,
+ * is undone before another one goes on from there. And which memory is none of its concern. */
 /* SPDX-License-Identifier: MIT */
 #include "model.h"
 
-enum { UNDO_MAX = 1 << 18, PRIVATE_MAX = 8 };
-
-struct piece {
-    uintptr_t address;
-    size_t bytes;
-};
+enum { UNDO_MAX = 1 << 20, PRIVATE_MAX = 8 };
 
 static struct {
     struct {
@@ -23,8 +18,10 @@ static struct {
 /* NOLINTBEGIN: the original, which tsan.c does not intercept; addresses are numbers here */
 void *__real_memcpy(void *to, const void *from, size_t bytes);
 
-void memory_undo(void) {
-    while (memory.undo_used > 0) {
+unsigned memory_written(void) { return memory.undo_used; }
+
+void memory_undo(unsigned written) {
+    while (memory.undo_used > written) {
         memory.undo_used--;
         __real_memcpy((void *)memory.undo[memory.undo_used].address, &memory.undo[memory.undo_used].value,
                       memory.undo[memory.undo_used].bytes);
@@ -76,16 +73,16 @@ uint64_t memory_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint
     return old;
 }
 
-static bool is_in(const struct piece *piece, uintptr_t address) { return address - piece->address < piece->bytes; }
+static bool is_in(const struct piece *piece, uintptr_t address) {
+    return address - (uintptr_t)piece->address < piece->bytes;
+}
 
 void race_private(const void *address, size_t bytes) {
-    memory.private[memory.private_used].address = (uintptr_t)address;
-    memory.private[memory.private_used++].bytes = bytes;
+    memory.private[memory.private_used++] = (struct piece){(void *)(uintptr_t)address, bytes};
 }
 
 void race_unwatched(const void *address, size_t bytes) {
-    memory.unwatched.address = (uintptr_t)address;
-    memory.unwatched.bytes = bytes;
+    memory.unwatched = (struct piece){(void *)(uintptr_t)address, bytes};
 }
 
 bool memory_is_watched(uintptr_t address) { return !is_in(&memory.unwatched, address); }

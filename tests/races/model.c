@@ -77,7 +77,10 @@ static struct {
     struct message messages[MESSAGES];
     struct seq seq[SEQ_MAX];
     struct thread threads[RACE_THREADS];
-    unsigned messages_used, seq_used, threads_used, cells_used, places_used;
+    struct {
+        unsigned messages, seq, cells;
+    } used;
+    unsigned threads_used, places_used;
     uint32_t execution;
     uint64_t order_hash;
     bool alone;
@@ -96,6 +99,8 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 32;
 }
 
+static void remember(const void *address, size_t bytes) { memory_remember((uintptr_t)address, bytes); }
+
 static void join(struct clock *to, const struct clock *from) {
     for (unsigned i = 0; i < RACE_THREADS; i++)
         if (to->t[i] < from->t[i])
@@ -105,15 +110,25 @@ static void join(struct clock *to, const struct clock *from) {
 /* ---- one execution ---- */
 
 void model_begin(unsigned threads) {
-    memory_undo();
+    memory_undo(0);
     broken_begin();
     memset(m.threads, 0, sizeof m.threads);
     m.threads_used = threads;
-    m.messages_used = m.seq_used = m.cells_used = 0;
+    memset(&m.used, 0, sizeof m.used);
     trace_begin();
     m.order_hash = 0;
     m.alone = false;
     m.execution++;
+}
+
+/* The tables are put back word by word, as the program's memory is. */
+void model_keep(void) {
+    moment_keep(m.threads, sizeof m.threads);
+    moment_keep(&m.used, sizeof m.used);
+    moment_keep(&m.order_hash, sizeof m.order_hash);
+    moment_keep(&m.alone, sizeof m.alone);
+    broken_keep();
+    trace_keep();
 }
 
 void model_check_begins(void) { m.alone = true; }
@@ -138,10 +153,12 @@ static void step(uintptr_t address) {
         race_fail("a thread does not come to its end");
     if (address != t->at) {
         t->before = t->now;
-        for (unsigned i = (unsigned)t->left_from; i < m.seq_used; i++)
-            if (m.seq[i].thread == (int)explore_thread && m.seq[i].left == 0)
+        for (unsigned i = (unsigned)t->left_from; i < m.used.seq; i++)
+            if (m.seq[i].thread == (int)explore_thread && m.seq[i].left == 0) {
+                remember(&m.seq[i].left, sizeof m.seq[i].left);
                 m.seq[i].left = time;
-        t->left_from = (int)m.seq_used;
+            }
+        t->left_from = (int)m.used.seq;
         t->at = address;
     }
     t->now.t[explore_thread] = time;
@@ -155,10 +172,11 @@ static struct cell *cell_of(uintptr_t address) {
         if (c->execution == m.execution && c->address == address)
             return c;
         if (c->execution != m.execution) {
+            remember(&c->execution, sizeof c->execution);
             c->execution = m.execution, c->address = address;
             c->threads = c->messages = 0;
             memset(c->time, 0, sizeof c->time);
-            if (++m.cells_used == CELLS)
+            if (++m.used.cells == CELLS)
                 explore_give_up("too much memory is accessed by one execution");
             return c;
         }
@@ -172,6 +190,7 @@ static bool later(const struct cell *c, unsigned kind, unsigned other, unsigned 
 /* Accesses bytes `from` to `end` - 1 of the cell. */
 static void touch(struct cell *c, unsigned from, unsigned end, unsigned kind, const void *pc) {
     bool others = c->threads & ~(1u << explore_thread);
+    remember(&c->time[kind][explore_thread][from], (end - from) * sizeof(uint32_t));
     for (unsigned i = from; i < end; i++) {
         c->time[kind][explore_thread][i] = self()->now.t[explore_thread];
         for (unsigned u = 0; others && u < m.threads_used; u++) {
@@ -188,6 +207,7 @@ static void touch(struct cell *c, unsigned from, unsigned end, unsigned kind, co
             }
         }
     }
+    remember(&c->threads, sizeof c->threads);
     c->threads |= (uint8_t)(1u << explore_thread);
 }
 
@@ -240,23 +260,26 @@ static bool is_shared(struct place *p, bool write) {
 }
 
 static int new_message(struct place *p, uint64_t value, int after) {
-    if (m.messages_used == MESSAGES)
+    if (m.used.messages == MESSAGES)
         explore_give_up("too many values for one execution");
-    int at = (int)m.messages_used++;
+    int at = (int)m.used.messages++;
     struct message *new = &m.messages[at];
     *new = (struct message){.value = value, .writer = NONE, .previous = after, .next = NONE};
     if (after == NONE) {
-        p->first = p->last = at;
+        p->first = p->last = at; /* messages_begin has remembered them */
         new->order = (uint64_t)1 << 32;
         return at;
     }
     struct message *before = &m.messages[after];
     new->next = before->next;
+    remember(&before->next, sizeof before->next);
     before->next = at;
     if (new->next == NONE) {
+        remember(&p->last, sizeof p->last);
         p->last = at;
         new->order = before->order + ((uint64_t)1 << 32);
     } else {
+        remember(&m.messages[new->next].previous, sizeof new->previous);
         m.messages[new->next].previous = at;
         new->order = before->order + (m.messages[new->next].order - before->order) / 2;
         if (new->order == before->order)
@@ -270,11 +293,14 @@ static void messages_begin(struct place *p, unsigned bytes) {
         explore_give_up("accesses of several sizes to one address: not in the model");
     if (p->execution == m.execution)
         return;
+    remember(&p->execution, sizeof *p - offsetof(struct place, execution));
     p->execution = m.execution;
     p->order_hash = 0;
     new_message(p, memory_load(p->address, bytes), NONE);
     unsigned from = p->address & 7;
-    cell_of(p->address & ~(uintptr_t)7)->messages |= (uint8_t)((1u << (from + bytes)) - (1u << from));
+    struct cell *c = cell_of(p->address & ~(uintptr_t)7);
+    remember(&c->messages, sizeof c->messages);
+    c->messages |= (uint8_t)((1u << (from + bytes)) - (1u << from));
 }
 
 /* Whether the thread can read nothing older than `msg`. */
@@ -315,7 +341,7 @@ static bool edge(const struct seq *a, const struct seq *b) {
 static bool closes_cycle(const struct seq *new, uint64_t order) {
     bool reached[SEQ_MAX] = {false};
     unsigned todo[SEQ_MAX], n = 0;
-    for (unsigned i = 0; i < m.seq_used; i++)
+    for (unsigned i = 0; i < m.used.seq; i++)
         if (m.seq[i].place == new->place &&
             m.seq[i].written != NONE &&m.seq[i].written != new->written &&order_of(m.seq[i].written) > order) {
             reached[i] = true;
@@ -325,7 +351,7 @@ static bool closes_cycle(const struct seq *new, uint64_t order) {
         const struct seq *a = &m.seq[todo[--n]];
         if (edge(a, new))
             return true;
-        for (unsigned i = 0; i < m.seq_used; i++)
+        for (unsigned i = 0; i < m.used.seq; i++)
             if (!reached[i] && edge(a, &m.seq[i])) {
                 reached[i] = true;
                 todo[n++] = i;
@@ -353,15 +379,15 @@ static bool may_add(const struct place *p, int read, int after, bool write, int 
     if (m.messages[after].next == NONE)
         return true; /* after the latest write, nothing can be later */
     struct message probe = {.order = order_of(after) + 1};
-    m.messages[m.messages_used] = probe;
-    new.written = (int)m.messages_used;
+    m.messages[m.used.messages] = probe;
+    new.written = (int)m.used.messages;
     return !closes_cycle(&new, order_of(after));
 }
 
 static void add_seq(const struct place *p, int read, int written) {
-    if (m.seq_used == SEQ_MAX)
+    if (m.used.seq == SEQ_MAX)
         explore_give_up("too many sequentially consistent accesses for one execution");
-    m.seq[m.seq_used++] = (struct seq){p, (int)explore_thread, read,          written, self()->now.t[explore_thread],
+    m.seq[m.used.seq++] = (struct seq){p, (int)explore_thread, read,          written, self()->now.t[explore_thread],
                                        0, self()->now,         self()->before};
 }
 
@@ -436,12 +462,14 @@ static int write_message(struct place *p, uint64_t value, int read, int after, i
     if (releases(order))
         new->released = t->now;
     if (read != NONE) {
+        remember(&m.messages[read].succeeded, sizeof new->succeeded);
         m.messages[read].succeeded = true;
         join(&new->released, &m.messages[read].released);
     }
     if (at == p->last)
         memory_store(p->address, p->bytes, value);
     m.order_hash -= p->order_hash;
+    remember(&p->order_hash, sizeof p->order_hash);
     p->order_hash = order_hash_of(p);
     m.order_hash += p->order_hash;
     return at;
@@ -461,8 +489,11 @@ static uint64_t shared_atomic(struct place *p, enum model_op op, uint64_t operan
             write = false, order = failure_order;
         if (acquires(order))
             join(&t->now, &m.messages[read].released);
-        if (m.messages[read].read_time[explore_thread] == 0)
-            m.messages[read].read_time[explore_thread] = t->now.t[explore_thread];
+        uint32_t *read_time = &m.messages[read].read_time[explore_thread];
+        if (*read_time == 0) {
+            remember(read_time, sizeof *read_time);
+            *read_time = t->now.t[explore_thread];
+        }
     }
     bool latest = read == NONE || m.messages[read].next == NONE;
     uint64_t value = write ? memory_result(op, old, operand, p->bytes) : 0;

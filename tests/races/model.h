@@ -24,6 +24,7 @@ bool model_runs_threads(void);                                       /* false in
 
 /* For explore.c. Begins an execution, after undoing everything that the last one wrote. */
 void model_begin(unsigned threads);
+void model_keep(void); /* once: what of the model belongs to each moment */
 /* From here on one thread runs, which happens after all the others. */
 void model_check_begins(void);
 uint64_t model_hash(void); /* of everything that the rest of the execution depends on */
@@ -31,10 +32,12 @@ uint64_t model_hash(void); /* of everything that the rest of the execution depen
 /* broken.c. Breaks the thread's next atomic access in this way; broken_begin ends that for all threads. */
 void model_break_next(enum fault fault);
 void broken_begin(void);
+void broken_keep(void);
 
 /* memory.c: what is there, without any model of who sees it. */
-void memory_undo(void); /* of all that was written since the last time */
-void memory_remember(uintptr_t address, size_t bytes);
+unsigned memory_written(void);      /* how many words since an execution began */
+void memory_undo(unsigned written); /* of all but so many */
+void memory_remember(uintptr_t address, size_t bytes); /* what stands there, before it is overwritten */
 uint64_t memory_load(uintptr_t address, unsigned bytes);
 void memory_store(uintptr_t address, unsigned bytes, uint64_t value);
 uint64_t memory_result(enum model_op op, uint64_t old, uint64_t operand, unsigned bytes);
@@ -43,9 +46,24 @@ uint64_t memory_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint
 bool memory_is_watched(uintptr_t address);
 bool memory_is_private(uintptr_t address);
 
+/* moments.c: the last execution's moments, to which the next one goes back. A moment is what memory_remember remembers,
+ * what is kept, and pieces of the moment's own. */
+struct piece {
+    void *address;
+    size_t bytes;
+};
+void moment_keep(void *address, size_t bytes);
+/* `at` grows from moment to moment; moment_last returns that of the last one, or MOMENT_NONE. */
+void moment_take(unsigned at, const struct piece *pieces, unsigned n);
+#define MOMENT_NONE (-1)
+int moment_last(void);
+bool moment_return(unsigned at); /* to the last one that is no later; false: there is none */
+void moment_forget(void);        /* all of them */
+
 /* trace.c; `op` is an enum model_op, or OP_FENCE. */
 enum { OP_FENCE = OP_CAS + 1 };
 void trace_begin(void);
+void trace_keep(void);
 void trace_note(int op, uintptr_t address, uint64_t read, uint64_t written, bool latest, const void *pc);
 void trace_print(void);
 

@@ -208,7 +208,7 @@ template <unsigned THREADS> struct suite : rl::test_suite<suite<THREADS>, THREAD
             seen = static_cast<rl::timestamp_t>(-1); // atomic_init leaves them as they are
     }
     void before() {
-        memory_undo();
+        memory_undo(0);
         broken_begin();
         trace_begin();
         x.cells_used = x.words_used = x.written_used = x.begun = 0;

@@ -30,6 +30,7 @@ void race_label(const void *address, size_t bytes, const char *name) {
 }
 
 void trace_begin(void) { trace_used = 0; }
+void trace_keep(void) { moment_keep(&trace_used, sizeof trace_used); }
 
 void trace_note(int op, uintptr_t address, uint64_t read, uint64_t written, bool latest, const void *pc) {
     if (trace_used == TRACE_MAX)
