@@ -89,6 +89,7 @@ SENTENCES = {
         "soak_operations": "allocations in them",
         "soak_rss_percent_of_live_peak": "percent of the peak of live memory were resident at most",
         "soak_phases_rss_percent_of_live_peak": "percent where each hour has sizes of its own",
+        "soak_mesh_pss_percent_of_live_peak": "percent there where slabs share pages (`HAKMEM_MESH=1`)",
     },
     BUSY: {
         "steady_runs": "runs of all tests of a build (gcc, clang, the sanitizers), three at a time for each processor, "
@@ -409,8 +410,10 @@ NOTES = {
              "besieges its servers, and `http.rs` has requests that are slow, huge or from elsewhere: `./hak test "
              "cli`.", audits_table, read_table),
     NIGHT: ("`./hak soak` does these, one after the other, in six hours on two cores; `./hak soak PART` does one. On "
-            "2026-11-27 they ran part by part, beside other work: `fuzz` three minutes for each fuzzer and 18 for each "
-            "reader (`./hak soak fuzz 3`).",
+            "2026-11-27 and 28 they ran part by part, beside other work: `fuzz` three minutes for each fuzzer and 18 "
+            "for each reader (`./hak soak fuzz 3`), `tests` as long as in `./hak test`, with those that it leaves out "
+            "(`./hak soak tests 1`). `races` has not been seen to its end since it is a part of its own: four of its "
+            "eight long harnesses were, and the other four found nothing in 50 million executions each.",
             night_table),
     REHEARSED: ("`./hak soak rehearse` was last seen to its end on 2026-11-26; [the times](recipes.md#first-minutes) "
                 "are those of two cores on which much else ran. `./hak release --rehearse` was seen to its end on that "

@@ -34,7 +34,9 @@ enum {
     MOMENT_EVERY = 2,  /* decisions */
     FRAME_BYTES = 1024 /* of explore_point, at most */
 };
-#define EXECUTIONS_MAX 2000000000u
+/* The search of a harness named _long ends here though there is more, and says so: its table has 4 GiB by then. */
+#define EXECUTIONS_MAX 70000000u
+#define STATES_MAX ((size_t)1 << 28)
 
 unsigned explore_thread;
 bool explore_running;
@@ -64,7 +66,7 @@ static struct {
     size_t met_used, met_room;
     uint64_t executions, complete;
     uint32_t seen;
-    bool seeded, anew;
+    bool seeded, anew, bounded;
 } x;
 static _Alignas(4096) char stacks[COROUTINES][STACK_BYTES];
 
@@ -317,9 +319,10 @@ static bool explore(void) {
         }
         if (x.outcome == FAILED)
             return false;
-        if (x.executions == EXECUTIONS_MAX)
+        x.bounded = x.executions >= EXECUTIONS_MAX || x.met_used >= STATES_MAX;
+        if (x.bounded && strstr(x.race->name, "_long") == NULL)
             explore_give_up("too many executions");
-    } while (x.outcome == RESTART || next_decisions());
+    } while (x.outcome == RESTART || (!x.bounded && next_decisions()));
     return true;
 }
 
@@ -354,7 +357,9 @@ int main(int argc, char **argv) {
     bool right = explore() && (x.seeded || all_seen());
     printf("%s: %u threads, %llu executions, %llu of them to the end, %zu states, %s, %.2f s\n", x.race->name,
            x.threads, (unsigned long long)x.executions, (unsigned long long)x.complete, x.met_used,
-           x.outcome == FAILED ? "stopped at the first error" : "exhaustive",
+           x.outcome == FAILED ? "stopped at the first error"
+           : x.bounded         ? "not all"
+                               : "exhaustive",
            (double)(clock() - begin) / CLOCKS_PER_SEC);
     if (x.seeded && right)
         fprintf(stderr, "%s: the bug put in on purpose was not found: %s\n", x.race->name, argv[2]);
