@@ -34,9 +34,9 @@ enum {
     MOMENT_EVERY = 2,  /* decisions */
     FRAME_BYTES = 1024 /* of explore_point, at most */
 };
-/* The search of a harness named _long ends here though there is more, and says so: its table has 4 GiB by then. */
-#define EXECUTIONS_MAX 70000000u
-#define STATES_MAX ((size_t)1 << 28)
+/* The search of a harness named _long ends here though there is more, and says so: its table has 2 GiB by then. */
+#define EXECUTIONS_MAX 65000000u
+#define STATES_MAX ((size_t)1 << 27)
 
 unsigned explore_thread;
 bool explore_running;
