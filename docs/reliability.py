@@ -293,6 +293,7 @@ AUDITED = (
     ("up to seven EMPTY slots of each sleeping thread stayed for good", "`purger_wanted_bound_test`"),
     ("a program at rest kept RETAIN_BYTES of EMPTY slots, however old", "`purger_wanted_aged_test`"),
     ("a site of a policy never returned from malloc at the end of memory (mutants)", "`policy_test`"),
+    ("each process of a tree repeated what is wrong with TUNE, POLICY, DUMP_SIGNAL", "`options_test`, `switches_test`"),
     ("`hakmem`: a legend's product of slots and their size overflowed", "`blocks_of_any_size_are_large`"),
     ("`hakmem`: so did the first line of a Python function", "`a_first_line_may_be_any_number`"),
     ("`hakmem leak`: what meshed, packed and guarded blocks hold was lost", "`cli/tests/outside.rs`"),

@@ -28,10 +28,11 @@ text=$(under LD_PRELOAD="$library" HAKMEM_STATS=1 perl -e 'close STDERR' 2>&1)
 expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+ \(perl\): ' "$text"
 
 if [ "$checked" != 1 ]; then
-  log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,lru sh -c : 2>&1)
+  log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,lru sh -c 'sh -c :; sh -c :' 2>&1)
   # shellcheck disable=SC2016 # the line quotes a command
   expect "who logs" \
     '^hakmem: HAKMEM_DEBUG=acquire,lru: only the checked build logs events; `./hak build checked` makes it$' "$log"
+  expect "who logs, once for the shells" '^1$' "$(printf '%s\n' "$log" | grep -c ^)"
 fi
 
 if [ "$checked" = 1 ]; then

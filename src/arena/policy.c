@@ -176,11 +176,12 @@ HAK_AT_START bool policy_start(void) {
     char *scratch = scratch_take();
     unsigned number = 0;
     const char *error = NULL;
-    if (fd < 0)
-        text_line("hakmem: HAKMEM_POLICY=%s cannot be read", path);
-    else if (scratch != NULL && (lines = map_lines()) != NULL)
+    if (fd >= 0 && scratch != NULL && (lines = map_lines()) != NULL)
         error = read_lines(fd, scratch, &number);
-    if (error != NULL)
+    bool tells = (fd < 0 || error != NULL) && option_may_complain(OPT_POLICY);
+    if (fd < 0 && tells)
+        text_line("hakmem: HAKMEM_POLICY=%s cannot be read", path);
+    if (error != NULL && tells)
         text_line("hakmem: HAKMEM_POLICY=%s has no effect: line %u is %s", path, (uint64_t)number, error);
     if (fd >= 0)
         os_close(fd);

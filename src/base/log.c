@@ -18,7 +18,7 @@ struct log_class log_class(unsigned tag) {
 static const char *origin(enum option o) { return option_was_set(o) ? "set" : "default"; }
 
 void log_start(void) {
-    if (!HAK_IS_CHECKED && option(OPT_DEBUG))
+    if (!HAK_IS_CHECKED && option(OPT_DEBUG) && option_may_complain(OPT_DEBUG))
         text_line("hakmem: HAKMEM_DEBUG=%s: only the checked build logs events; `./hak build checked` makes it",
                   option_text(OPT_DEBUG));
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),

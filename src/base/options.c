@@ -301,15 +301,6 @@ static void apply_implications(void) {
             store_relaxed(option_word(rows[i].implied), rows[i].value);
 }
 
-/* Only where libc has an allocator can it serve (beside/other.h). */
-static void check_superslab(void) {
-    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && mode()->libc_may_serve))
-        return;
-    text_line("hakmem: HAKMEM_SUPERSLAB=0: %s; ignored",
-              mode()->libc_may_serve ? "this program's libc has no allocator beside" : "not with HAKMEM_SECURE=1");
-    store_relaxed(option_word(OPT_SUPERSLAB), true);
-}
-
 /* Set before the values are. The first call comes from the start, or from an allocation before it: as making a thread
  * allocates, there is one thread then. */
 static _Atomic bool were_read;
@@ -325,23 +316,45 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
+/* The length of the variable's name, if that is an option's, or should be one; else 0. */
+static size_t option_name_length(const char *entry) {
+    const char *equals = strchr(entry, '=');
+    size_t length = equals != NULL ? (size_t)(equals - entry) : 0;
+    return length >= 7 && same_letters(entry, "HAKMEM_", 7) && !is_the_commands(entry) ? length : 0;
+}
+
 /* The processes that this one starts inherit its environment, and a line for each of a build's thousand compilers helps
  * nobody. So a variable for which a line was printed begins like this from then on, which means the same. */
 static const char told_as[] = {'h', 'A'};
 
+static bool was_told(const char *entry) { return memcmp(entry, told_as, sizeof told_as) == 0; }
+
+static void mark_told(char *entry) {
+    if (os_is_from_start(entry))
+        memcpy(entry, told_as, sizeof told_as);
+}
+
+/* Bit o: a process above this one has printed a line about what option o is set to. Written by options_init. */
+static uint64_t were_told;
+
+static void apply_variable(char *entry, size_t length) {
+    const char *value = entry + length + 1;
+    enum option o = find_option(entry, length);
+    uint64_t bit = (uint64_t)(o < OPTION_COUNT) << o % OPTION_COUNT;
+    from_environment |= bit;
+    were_told = was_told(entry) ? were_told | bit : were_told & ~bit;
+    if (apply_setting(entry, length, value, strlen(value), was_told(entry)))
+        mark_told(entry);
+}
+
+/* A shell that sets an option of which a line was printed adds a variable to the marked one, and wants the new one. */
 static void apply_environment(char **environment) {
-    for (char **entry = environment; *entry != NULL; entry++) {
-        const char *equals = strchr(*entry, '=');
-        size_t length = equals != NULL ? (size_t)(equals - *entry) : 0;
-        if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry)) {
-            enum option o = find_option(*entry, length);
-            from_environment |= (uint64_t)(o < OPTION_COUNT) << o % OPTION_COUNT;
-            bool was_told = memcmp(*entry, told_as, sizeof told_as) == 0;
-            if (apply_setting(*entry, length, equals + 1, strlen(equals + 1), was_told) && !was_told &&
-                os_is_from_start(*entry))
-                memcpy(*entry, told_as, sizeof told_as);
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (char **entry = environment; *entry != NULL; entry++) {
+            size_t length = option_name_length(*entry);
+            if (length != 0 && was_told(*entry) == (pass == 0))
+                apply_variable(*entry, length);
         }
-    }
 }
 
 /* A privileged program's environment belongs to the user who started the program, so nothing in it counts. What is
@@ -350,6 +363,26 @@ static char **trusted_environment(void) {
     static char *nothing[] = {NULL};
     char **environment = os_environment();
     return environment != NULL && os_is_privileged() ? nothing : environment;
+}
+
+bool option_may_complain(enum option o) {
+    char **entry = trusted_environment();
+    for (; entry != NULL && *entry != NULL; entry++) {
+        size_t length = option_name_length(*entry);
+        if (length != 0 && find_option(*entry, length) == o)
+            mark_told(*entry);
+    }
+    return !(were_told >> o & 1);
+}
+
+/* Only where libc has an allocator can it serve (beside/other.h). */
+static void check_superslab(void) {
+    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && mode()->libc_may_serve))
+        return;
+    if (option_may_complain(OPT_SUPERSLAB))
+        text_line("hakmem: HAKMEM_SUPERSLAB=0: %s; ignored",
+                  mode()->libc_may_serve ? "this program's libc has no allocator beside" : "not with HAKMEM_SECURE=1");
+    store_relaxed(option_word(OPT_SUPERSLAB), true);
 }
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 6 };

@@ -234,6 +234,10 @@ const char *option_text(enum option o);
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);
 
+/* Whether to print a line about what is wrong with the option's value: not if a process above this one has done so,
+ * from which this one has the variable. It is marked for the processes that this one starts. At the start alone. */
+bool option_may_complain(enum option o);
+
 /* Reads a NUMBER or BYTES within the entry's range, with its unit. */
 bool option_parse(const struct option_entry *e, const char *s, size_t length, uint64_t *value);
 

@@ -133,7 +133,8 @@ static void on_end_signal(int signal_number) {
 bool dump_start(void) {
     uint64_t signal_number = option(OPT_DUMP_SIGNAL);
     store_relaxed(&dumps.begun_ms, os_now_ms());
-    if (signal_number != 0 && !os_on_signal((int)signal_number, false, on_dump_signal))
+    if (signal_number != 0 && !os_on_signal((int)signal_number, false, on_dump_signal) &&
+        option_may_complain(OPT_DUMP_SIGNAL))
         text_line("hakmem: HAKMEM_DUMP_SIGNAL=%u: this signal has no handlers", signal_number);
     if (option_text(OPT_PROFILE_FILE)[0] != '\0' && option(OPT_PROFILE))
         text_open_end_file(&profile_at_end, option_text(OPT_PROFILE_FILE));

@@ -156,6 +156,8 @@ static void apply_part(const char *part, size_t length) {
         setting_apply(&s);
         return;
     }
+    if (!option_may_complain(OPT_TUNE))
+        return;
     struct words w = find_words(part, name);
     if (answer == ENOENT)
         text_line("hakmem: HAKMEM_TUNE=%q: no such tunable (docs/options.md lists them); ignored", part, length);

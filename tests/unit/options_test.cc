@@ -229,6 +229,37 @@ TEST(Options, AWrongSettingIsToldOnceForATreeOfProcesses) {
     }
 }
 
+/* Likewise what is found out after the options are read: of texts that the table cannot check, and of what does not go
+ * together. */
+TEST(Options, AWrongTextIsToldOnceForATreeOfProcesses) {
+    const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> settings{
+        {{"HAKMEM_TUNE=xyzzy=1,ring_blocks=x"}, {"no such tunable", "TUNE=ring_blocks=x: expected"}},
+        {{"HAKMEM_POLICY=/none/xyzzy"}, {"cannot be read"}},
+        {{"HAKMEM_POLICY=/proc/self/cmdline"}, {"has no effect"}},
+        {{"HAKMEM_DUMP_SIGNAL=9"}, {"has no handlers"}},
+        {{"HAKMEM_SUPERSLAB=0", "HAKMEM_SECURE=1"}, {"HAKMEM_SUPERSLAB=0: "}}};
+    for (auto &[setting, lines] : settings) {
+        Outcome outcome = run_self({"--run-option-printer", "PURGE"}, setting);
+        EXPECT_EQ(outcome.out, "auto\nauto\n") << outcome.describe();
+        for (const std::string &line : lines) {
+            size_t at = outcome.err.find(line);
+            ASSERT_NE(at, std::string::npos) << outcome.describe();
+            EXPECT_EQ(outcome.err.find(line, at + 1), std::string::npos) << outcome.describe();
+        }
+    }
+}
+
+/* If it fails, a script cannot set an option anew of which its shell has told something. */
+TEST(Options, WhatIsSetAfterALineCounts) {
+    for (const char *other : {"hAKMEM_DRAIN_INTERVAL=5", "hAKMEM_DRAIN_INTERVAL=none"})
+        for (bool is_first : {true, false}) {
+            std::vector<std::string> both{is_first ? other : "HAKMEM_DRAIN_INTERVAL=7",
+                                          is_first ? "HAKMEM_DRAIN_INTERVAL=7" : other};
+            Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, both);
+            EXPECT_EQ(outcome.out + outcome.err, "7\n") << outcome.describe();
+        }
+}
+
 /* What cannot be read in a narrow terminal is not read. */
 TEST(Options, TheHelpIsWrappedAndHasEveryOption) {
     Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_HELP=1"});
