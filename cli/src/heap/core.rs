@@ -8,6 +8,7 @@
 
 use super::area::{self, Area};
 use super::patience;
+use super::stopped::stack_pointer;
 use crate::budget::{self, Budget};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
@@ -34,8 +35,6 @@ const PSINFO_PID: usize = 24;
 /// In struct elf_prstatus.
 const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
-/// Which of the registers is the stack pointer.
-const STACK_POINTER: usize = if cfg!(target_arch = "aarch64") { 31 } else { 19 };
 /// What is compared of a file to find out whether it is still the one that was mapped.
 const HEAD_BYTES: usize = 4096;
 
@@ -169,7 +168,7 @@ impl Core {
                 if self.pid == 0 {
                     self.pid = pid(note, STATUS_PID);
                 }
-                self.stack_pointers.extend(registers.get(STACK_POINTER));
+                self.stack_pointers.extend(stack_pointer(&registers));
                 self.registers.extend(registers);
             }
             kind if kind == elf::NT_FPREGSET || kind == elf::NT_X86_XSTATE => self.registers.extend(words(note)),
