@@ -301,6 +301,7 @@ AUDITED = (
     ("`hakmem leak`: records of a hostile process took memory without end", "`no_slot_has_the_blocks_of_others`"),
     ("`hakmem leak`: so did the names of symbols", "`names_take_a_bounded_part_of_memory`"),
     ("`hakmem`: sampled, the rest of a list counted as live", "`cli/tests/outside.rs`"),
+    ("`hakmem`: in a core without the pages that slabs share, what they hold was lost", "`cli/tests/outside.rs`"),
     ("`hakmem`: a wait was over when a shell stopped it", "`a_wait_that_is_interrupted_goes_on`"),
     ("`hakmem metrics`: counters of classes fell", "`counters_of_classes_never_fall`"),
     ("`hakmem`: a profile that was cut short gave a wrong answer", "`a_text_that_was_cut_is_refused_wherever_it_was`"),

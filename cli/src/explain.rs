@@ -86,6 +86,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(subject) = &options.subject {
         let target = Target::open(subject)?;
         if target.core().is_some() {
+            target.lacks().iter().for_each(|lack| print::note(lack));
             return show(target.summary()?, IN_CORE, Reach::Ended, None, options.json);
         }
         target.ensure_serving()?;

@@ -62,7 +62,9 @@ fn read(source: &str) -> Result<Snapshot> {
         return crate::heap::Target::attach(pid)?.snapshot();
     }
     if is_core(Path::new(source)) {
-        return crate::heap::Target::open(&Subject::Core(source.into()))?.snapshot();
+        let target = crate::heap::Target::open(&Subject::Core(source.into()))?;
+        target.lacks().iter().for_each(|lack| print::note(lack));
+        return target.snapshot();
     }
     let text = hakmem_base::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;
     serde_json::from_str(&text).with_context(|| format!("{source} is not what `hakmem map --json` writes"))

@@ -64,6 +64,30 @@ fn holding(library: &Path, limit: &str, arguments: &[&str], environment: &[(&str
     (program, held)
 }
 
+fn gcore(directory: &Path, name: &str, pid: &str) -> String {
+    let path = directory.join(name);
+    let done = Command::new("gcore").arg("-o").arg(&path).arg(pid).output().expect("the tests need gcore");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    directory.join(format!("{name}.{pid}")).to_str().unwrap().to_string()
+}
+
+/// As the kernel writes the core, which leaves out what is in files: gcore has such pages whose file is deleted.
+fn leave_out_shared(core: &str, pid: &str) {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let shared = maps.lines().filter(|line| line.contains("/memfd:hakmem"));
+    let shared: Vec<u64> =
+        shared.map(|line| u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()).collect();
+    let mut bytes = std::fs::read(core).unwrap();
+    let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let (headers, count) = (number(&bytes, 32) as usize, u16::from_le_bytes([bytes[56], bytes[57]]) as usize);
+    for at in (0..count).map(|i| headers + 56 * i) {
+        if bytes[at] == 1 && shared.contains(&number(&bytes, at + 16)) {
+            bytes[at + 32..at + 40].fill(0);
+        }
+    }
+    std::fs::write(core, bytes).unwrap();
+}
+
 /// Each of the blocks holds another one.
 fn check_held(found: &Value, held: i64) {
     let of = |what: &str| found[what]["objects"].as_i64().unwrap();
@@ -104,6 +128,22 @@ fn blocks_in_meshed_slabs_are_held() {
     }
     check_held(&json(&["leak", "--unreachable", &program.pid(), "--json"]), held);
     explains_held(&explanation, held);
+    let directory = tempfile::tempdir().unwrap();
+    let core = gcore(directory.path(), "core", &program.pid());
+    check_held(&json(&["leak", "--unreachable", &core, "--json"]), held);
+    leave_out_shared(&core, &program.pid());
+    for arguments in [&["leak", "--unreachable"][..], &["leak", "--sparse"], &["what"]] {
+        let refused = refusal(&[arguments, &[&core]].concat());
+        assert!(refused.contains("that slabs share") && refused.lines().count() == 1, "{refused}");
+    }
+    for arguments in [["explain", &core], ["map", &core]] {
+        let output = hakmem(&arguments);
+        let note = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && note.contains("bit 2 of coredump_filter") && note.lines().count() == 1,
+            "{note}"
+        );
+    }
 }
 
 /// Else in a program whose addresses are limited, what packed blocks hold is called lost, and free pieces are live.
@@ -244,12 +284,7 @@ fn a_core_file_is_read_as_the_process_it_was() {
     let Some(library) = library() else { return };
     let (directory, program) = planted(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "16k")]);
     let pid = program.pid();
-    let core = |name: &str| {
-        let path = directory.path().join(name);
-        let done = Command::new("gcore").arg("-o").arg(&path).arg(&pid).output().expect("the tests need gcore");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        directory.path().join(format!("{name}.{pid}")).to_str().unwrap().to_string()
-    };
+    let core = |name: &str| gcore(directory.path(), name, &pid);
     let alive = (explain(&pid), json(&["what", &pid, "--json"]));
     let core_file = core("core");
     let (explained, what) = (explain(&core_file), json(&["what", &core_file, "--json"]));

@@ -7,6 +7,15 @@ pub const SWAPPED: u64 = 1 << 62;
 pub const OF_A_FILE: u64 = 1 << 61;
 pub const ALONE: u64 = 1 << 56;
 
+/// The file of the pages that slabs share (HAKMEM_MESH), which has no directory.
+pub const SHARED_FILE: &str = "memfd:hakmem";
+
+/// A path without directories, and without the mark of a file that is no longer there.
+pub fn file_name(path: &str) -> Option<&str> {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.starts_with('/').then(|| path.rsplit('/').next().unwrap_or(path))
+}
+
 /// A line of maps, or an entry of smaps.
 #[derive(Debug, Clone, Default)]
 pub struct Area {
@@ -42,9 +51,7 @@ impl Area {
         self.inode == 0 && (self.name.is_empty() || self.name.starts_with("[anon:"))
     }
 
-    /// Without directories, and without the mark of a file that is no longer there.
     pub fn file_name(&self) -> Option<&str> {
-        let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
-        path.starts_with('/').then(|| path.rsplit('/').next().unwrap_or(path))
+        file_name(&self.name)
     }
 }

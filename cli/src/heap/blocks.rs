@@ -9,13 +9,14 @@
 // SPDX-License-Identifier: MIT
 
 use super::area;
+use super::core::Core;
 use super::layout::{word, SizeClass};
 use super::model::Tier;
 use super::patience;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
 use super::spans::{meshed_blocks, secure_states, Pack, Pooled, Region, SlabFacts};
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
 
@@ -266,6 +267,9 @@ struct Finder<'a> {
 impl Reader {
     /// All live blocks.
     pub fn blocks(&self) -> Result<(Blocks, Copied)> {
+        if let Some(lack) = self.remote.core().and_then(Core::lacks_shared) {
+            bail!("{lack}: what blocks hold is not known");
+        }
         let (region, facts) = (self.region()?, &self.layout.slab);
         let slots = region.superslabs * facts.superslab_slots as usize;
         let blocks =

@@ -13,6 +13,7 @@ use crate::budget::{self, Budget};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
 use hakmem_base::proc::{page_bytes, About, Pid};
+use hakmem_base::table::size;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::ReadCache;
@@ -288,6 +289,22 @@ impl Core {
 
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// What of the heap it leaves out although it is a sound core: pages that slabs share lie in a file.
+    pub fn lacks_shared(&self) -> Option<String> {
+        let missing = |mapped: &Mapped| {
+            let segment = self.segment(mapped.start);
+            let end = segment.map_or(0, |segment| segment.start.saturating_add(segment.in_core));
+            mapped.end.saturating_sub(end.max(mapped.start))
+        };
+        let shared = self.files.iter().filter(|one| area::file_name(&one.path) == Some(area::SHARED_FILE));
+        let bytes = shared.map(missing).fold(0, u64::saturating_add);
+        let (path, bytes) = (self.path.display(), (bytes > 0).then(|| size(bytes))?);
+        Some(format!(
+            "{path}: the core leaves out {bytes} of pages that slabs share (HAKMEM_MESH; bit 2 of coredump_filter, \
+            core(5))"
+        ))
     }
 
     /// Why HAKMEM was not found, or cannot be read.

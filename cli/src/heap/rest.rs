@@ -1,6 +1,7 @@
 //! What is resident and not the heap, by name.
 // SPDX-License-Identifier: MIT
 
+use super::area::SHARED_FILE;
 use super::model::Mapping;
 use super::remote::{Area, Remote};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,7 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
     };
     match area.file_name() {
         Some(file) if executable.contains(file) => file.to_string(),
-        Some("memfd:hakmem") => MESHED.to_string(),
+        Some(SHARED_FILE) => MESHED.to_string(),
         Some(_) => format!("{} (mapped)", area.name.trim_end_matches(" (deleted)")),
         None if area.name == "[stack]" => "stacks".to_string(),
         None if area.name == "[heap]" => "heap of another malloc".to_string(),

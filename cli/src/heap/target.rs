@@ -76,6 +76,11 @@ impl Target {
         self.reader.remote.core()
     }
 
+    /// What a core file lacks, so that live blocks seem untouched.
+    pub fn lacks(&self) -> Option<String> {
+        self.core()?.lacks_shared().map(|lack| format!("hakmem: {lack}: blocks in them count as never touched"))
+    }
+
     pub fn remote(&self) -> Remote {
         self.reader.remote.clone()
     }
