@@ -130,7 +130,8 @@ const MISSES: Family = Family {
     kind: Kind::Counter,
     help: "Of the allocations of a class, those that found no block in their thread's list or ring.",
 };
-const SUPERSLABS: Family = Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
+const SUPERSLABS: Family =
+    Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use: a slot is ACTIVE." };
 const HEAPS: Family =
     Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread uses them." };
 const ARENAS: Family = Family {

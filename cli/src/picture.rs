@@ -111,6 +111,13 @@ pub fn slots(snapshot: &Snapshot) -> String {
     format!("{active} slots ACTIVE, {empty} EMPTY, {lazy} LAZY, {unused} UNUSED")
 }
 
+/// How many SuperSlabs are in use. Saved files may not say it, and the picture may leave some out.
+pub fn superslabs(snapshot: &Snapshot) -> String {
+    let is_active = |slot: &Slot| slot.state == State::Active;
+    let shown = snapshot.superslabs.iter().filter(|superslab| superslab.slots.iter().any(is_active)).count();
+    say::count(shown.max(snapshot.superslab_count as usize), "SuperSlab") + " in use"
+}
+
 /// A command line without its directory, cut to a readable length, as a terminal may show it.
 pub fn name(process: &Process) -> String {
     let command = shown::line(&process.command);
@@ -132,7 +139,7 @@ pub fn headline(snapshot: &Snapshot) -> String {
         process.pid,
         say::bytes(process.rss as f64),
         say::bytes(snapshot.heap.total as f64),
-        say::count(snapshot.superslab_count.max(snapshot.superslabs.len() as u64) as usize, "SuperSlab")
+        superslabs(snapshot)
     )
 }
 

@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub slot_bytes: u64,
     /// At most 65,536.
     pub superslabs: Vec<SuperSlab>,
-    /// Those with a slot that is ACTIVE, EMPTY or LAZY, without those inside a huge block of which nothing is resident.
+    /// Those with an ACTIVE slot, as the library's statistics count them.
     #[serde(default)]
     pub superslab_count: u64,
     pub heaps: Vec<ThreadHeap>,

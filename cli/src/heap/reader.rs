@@ -422,7 +422,7 @@ impl Reader {
         })?;
         threads.sort_by_key(|heap| heap.number);
         let arenas = self.arenas(&census.arenas)?;
-        let (mut terms, mut classes, superslabs, superslab_count) = census.into_parts();
+        let (mut terms, mut classes, superslabs) = census.into_parts();
         classes.iter_mut().for_each(|class| ledger.enter(class));
         terms.metadata = metadata as i64;
         terms.total = terms.parts().iter().map(|term| term.bytes).sum();
@@ -436,7 +436,7 @@ impl Reader {
             classes,
             slot_bytes: self.layout.slab.slot_bytes,
             superslabs,
-            superslab_count,
+            superslab_count: pooled.iter().filter(|one| one.is_in_use()).count() as u64,
             counters: self.named_counters(&counters),
             heaps: threads,
             arenas,

@@ -73,9 +73,9 @@ impl Pooled {
         }
     }
 
-    /// Is a slot of it ACTIVE, EMPTY or LAZY?
-    fn is_in_use(&self) -> bool {
-        self.word != 0 || self.lazy != 0
+    /// Is a slot of it ACTIVE? What is being purged is not resident.
+    pub fn is_in_use(&self) -> bool {
+        self.active() & (self.word >> 32) as u32 != 0
     }
 
     /// Slots of which pages may be resident, huge pages aside.
@@ -98,10 +98,9 @@ pub struct Census<'a> {
     /// By number.
     pub arenas: HashMap<u32, Share>,
     pub terms: Terms,
-    /// The picture, of the first SuperSlabs that are not hidden; `shown` counts those in use.
+    /// The picture, of the first SuperSlabs that are not hidden.
     superslabs: Vec<SuperSlab>,
     superslabs_most: usize,
-    shown: u64,
     /// The SuperSlab that was shown last.
     last: Option<usize>,
     /// By tier and class number.
@@ -189,7 +188,7 @@ impl<'a> Census<'a> {
         pooled: &'a [Pooled],
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
-        let (superslabs_most, shown, last) = (0, 0, None);
+        let (superslabs_most, last) = (0, None);
         let (terms, lazy, superslabs, classes, lists, thin, sparse, arenas) = Default::default();
         Census {
             remote,
@@ -204,7 +203,6 @@ impl<'a> Census<'a> {
             terms,
             superslabs,
             superslabs_most,
-            shown,
             last,
             classes,
             lists,
@@ -270,7 +268,7 @@ impl<'a> Census<'a> {
         let pooled = self.pooled[superslab];
         let Pooled { huge_page, arena, .. } = pooled;
         if self.last != Some(superslab) {
-            (self.last, self.shown) = (Some(superslab), self.shown + u64::from(pooled.is_in_use()));
+            self.last = Some(superslab);
             if self.superslabs.len() < self.superslabs_most {
                 self.superslabs.push(SuperSlab {
                     number: superslab as u64,
@@ -685,8 +683,8 @@ impl<'a> Census<'a> {
         pages.filter(|&(number, _)| is_present(number)).map(|(_, page)| page).collect()
     }
 
-    /// All classes that have slabs, the smallest first; the picture, and how many SuperSlabs are in use.
-    pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>, u64) {
+    /// All classes that have slabs, the smallest first; and the picture.
+    pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>) {
         self.count_free_pages();
         self.count_meshable();
         for ((tier, class_id), slabs) in std::mem::take(&mut self.sparse) {
@@ -694,7 +692,7 @@ impl<'a> Census<'a> {
         }
         let mut classes: Vec<Class> = self.classes.into_values().collect();
         classes.sort_by_key(|class| (class.tier as u8, class.block_bytes));
-        (self.terms, classes, self.superslabs, self.shown)
+        (self.terms, classes, self.superslabs)
     }
 }
 
@@ -814,7 +812,7 @@ mod tests {
         with_pooled(Pooled { word, lazy: 0b0110, huge_page: true, arena: 0 }, |census, _| {
             let mut census = census.with_picture(2);
             census.count_slots().unwrap();
-            let (terms, _, superslabs, _) = census.into_parts();
+            let (terms, _, superslabs) = census.into_parts();
             let of_slots = [terms.empty_slots, terms.lazy, terms.huge_rounding].map(|bytes| bytes / SLOT as i64);
             assert_eq!(of_slots, [2, 1, 29], "{terms:?}");
             let states: Vec<State> = superslabs[0].slots.iter().take(4).map(|slot| slot.state).collect();
