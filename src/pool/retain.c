@@ -23,6 +23,7 @@
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
 #define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
+#define FEW_HEAPS 8           /* what so many threads may have given and not settled is less than that, 3.5 MiB */
 #define JUDGE_MS 1000         /* between two judgements of what nobody needs, and searches for what is old */
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for
@@ -255,6 +256,21 @@ static void judge_second(struct client *c, uint32_t now, size_t bound) {
 
 bool retain_has_some_size(void) { return account_active_slots() >= PURGER_FROM_SLOTS; }
 
+static void want_purger(struct client *c) {
+    if (!presence_want_purger())
+        c->due.chores |= CHORE_PURGER;
+}
+
+void retain_gave_few(struct client *c) {
+    bool may_start;
+    if (likely(presence_heaps() <= FEW_HEAPS) ||
+        load_relaxed(&hak_region_use.superslabs) <= PURGER_FROM_SLOTS / SUPERSLAB_SLOTS || presence_gathered())
+        return;
+    presence_find_purger(&may_start);
+    if (may_start)
+        want_purger(c);
+}
+
 void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
@@ -283,8 +299,8 @@ void retain_settle(struct client *c) {
      * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
      * must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
     bool may_start, purger = presence_find_purger(&may_start);
-    if (may_start && (over || retain_has_some_size()) && !presence_want_purger())
-        c->due.chores |= CHORE_PURGER;
+    if (may_start && (over || retain_has_some_size()))
+        want_purger(c);
     if (over && !(purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
                   empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_over(c, kept_slots(bound));

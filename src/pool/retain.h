@@ -25,6 +25,10 @@
  * due. */
 void retain_settle(struct client *c);
 
+/* Slots were given that are too few to settle, and the thread may fall asleep on them: where many may do so there is a
+ * purger, which counts them. */
+void retain_gave_few(struct client *c);
+
 /* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program
  * reuses what its slabs have and does not swing any more, and the heap gives back what swings needed. */
 void retain_look(struct client *c);

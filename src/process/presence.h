@@ -82,8 +82,9 @@ bool presence_is_single(void);
 
 /* Something was settled: the program is not idle. */
 void presence_settled(void);
-/* Something begins to gather in an outbox, a ring, or a heap that rests. Should the thread fall asleep now, the purger
- * has to empty that. False: there is none that empties even heaps that rest. */
+/* Something begins to gather in an outbox, a ring, or a heap that rests, or in slots that were given and not settled.
+ * Should the thread fall asleep now, the purger has to empty that. False: there is none that empties even heaps that
+ * rest. */
 bool presence_gathered(void);
 /* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);

@@ -7,8 +7,8 @@
  *     slabs that they have on loan, and then purges the free pages inside partly used slabs. In a busy program it
  *     does so once a second: it empties the rings and outboxes that nobody used since and heaps that rest, takes back
  *     unused loans and some of the others, and looks at the slabs that changed.
- *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring.
- *     While threads only use what they hold in these, it wakes up once a second.
+ *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring,
+ *     or one of many threads gives a slot. While threads only use what they hold, it wakes up once a second.
  *  4. When all threads of the program but one have ended, it stays for a while, purges what is over the bound and ends.
  */
 /* SPDX-License-Identifier: MIT */

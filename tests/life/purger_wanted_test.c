@@ -7,15 +7,17 @@
 
 #include <hakmem.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { LARGE_BYTES = 8 << 20, SMALL_BLOCKS = 20000, SMALL_BYTES = 2000, SLEEPERS = 40, RETAIN_BYTES = 1 << 20 };
+enum { PARKS_S = 3, FEW_BYTES = 512, FEW_BLOCKS = (6 << 16) / FEW_BYTES }; /* six slots: a thread settles eight */
 
 static char text[1 << 20];
-static pthread_barrier_t grown, end;
+static pthread_barrier_t begun, taken, grown, end;
 
 /* The first such number in a section of the statistics. */
 static long stat(const char *section, const char *name) {
@@ -142,6 +144,36 @@ static void keeps_the_bound(void) {
     await_empty(RETAIN_BYTES);
 }
 
+static void *give_few_and_sleep(void *unused) {
+    char *blocks[FEW_BLOCKS];
+    free(malloc(FEW_BYTES));
+    pthread_barrier_wait(&begun);
+    for (int i = 0; i < FEW_BLOCKS; i++)
+        memset(blocks[i] = malloc(FEW_BYTES), 1, FEW_BYTES);
+    pthread_barrier_wait(&taken);
+    for (int i = 0; i < FEW_BLOCKS; i++)
+        free(blocks[i]);
+    pthread_barrier_wait(&grown);
+    pause();
+    return unused;
+}
+
+/* No thread takes or gives as much as makes it count, and the purger was never wanted, or is parked for good. */
+static void notices_what_nobody_counts(bool parks) {
+    pthread_barrier_init(&begun, NULL, SLEEPERS + 1);
+    pthread_barrier_init(&taken, NULL, SLEEPERS);
+    pthread_barrier_init(&grown, NULL, SLEEPERS + 1);
+    for (int i = 0; i < SLEEPERS; i++)
+        make(give_few_and_sleep);
+    if (parks) {
+        work_beside_a_sleeper(SMALL_BLOCKS);
+        sleep(PARKS_S);
+    }
+    pthread_barrier_wait(&begun);
+    pthread_barrier_wait(&grown);
+    await_empty(RETAIN_BYTES);
+}
+
 int main(int n, char **arguments) {
     const char *what = n == 2 ? arguments[1] : "";
     pthread_barrier_init(&end, NULL, 2);
@@ -157,6 +189,8 @@ int main(int n, char **arguments) {
         keeps_the_bound();
     else if (strcmp(what, "aged") == 0)
         leaves_when_it_is_old();
+    else if (strcmp(what, "few") == 0 || strcmp(what, "few_parked") == 0)
+        notices_what_nobody_counts(strcmp(what, "few_parked") == 0);
     else
         return 2;
     puts("done");
