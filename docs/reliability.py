@@ -305,6 +305,8 @@ AUDITED = (
     ("`hakmem`: in a core without the pages that slabs share, what they hold was lost", "`cli/tests/outside.rs`"),
     ("`hakmem`: a wait was over when a shell stopped it", "`a_wait_that_is_interrupted_goes_on`"),
     ("statistics, `hakmem metrics`, top and map counted different SuperSlabs", "`all_count_the_same_superslabs`"),
+    ("`hakmem metrics`: blocks in lists counted as allocated", "`metrics_are_those_of_the_heap`"),
+    ("`hakmem metrics`: classes whose slabs were gone had no counters", "`classes_without_slabs_keep_their_counters`"),
     ("`hakmem metrics`: counters of classes fell", "`counters_of_classes_never_fall`"),
     ("`hakmem`: a profile that was cut short gave a wrong answer", "`a_text_that_was_cut_is_refused_wherever_it_was`"),
 )

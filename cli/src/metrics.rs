@@ -263,7 +263,8 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
         "hakmem_heap_bytes" => s.heap.parts().iter().for_each(|term| put(&[("term", term.name)], term.bytes.into())),
         "hakmem_untouched_bytes" => put(&[], s.heap.untouched.into()),
         "hakmem_class_allocations" | "hakmem_class_misses" => {
-            for class in s.classes.iter().filter(|class| class.allocations != 0) {
+            let classes = s.classes.iter().chain(&s.past_classes);
+            for class in classes.filter(|class| class.allocations != 0) {
                 let (tier, block_bytes) = labels_of_class(class);
                 let count = if family.name == MISSES.name { class.misses } else { class.allocations };
                 put(&[("tier", &tier), ("block_bytes", &block_bytes)], count.into());
@@ -348,7 +349,7 @@ fn told(mut snapshot: Snapshot, arguments: bool) -> Snapshot {
 }
 
 /// What counters of classes were at most. A slab that leaves its thread takes its free blocks out of the library's
-/// figures, and a class without slabs is in no snapshot.
+/// figures, and lists may change while they are counted.
 #[derive(Default)]
 struct Highest(HashMap<Pid, Counted>);
 
@@ -369,16 +370,16 @@ impl Highest {
         }
         counted.age_ms = snapshot.process.age_ms;
         let mut gone = counted.classes.clone();
-        for class in &mut snapshot.classes {
+        for class in snapshot.classes.iter_mut().chain(&mut snapshot.past_classes) {
             gone.remove(&class.key());
             let highest = counted.classes.entry(class.key()).or_default();
             *highest = [highest[0].max(class.allocations), highest[1].max(class.misses)];
             [class.allocations, class.misses] = *highest;
         }
         for ((tier, block_bytes), [allocations, misses]) in gone.into_iter().filter(|(_, counts)| counts[0] > 0) {
-            snapshot.classes.push(Class { tier, block_bytes, allocations, misses, ..Class::default() });
+            snapshot.past_classes.push(Class { tier, block_bytes, allocations, misses, ..Class::default() });
         }
-        snapshot.classes.sort_by_key(Class::key);
+        snapshot.past_classes.sort_by_key(Class::key);
     }
 
     fn forget_all_but(&mut self, pids: &[Pid]) {
@@ -607,7 +608,11 @@ mod tests {
             };
             (snapshot.process.age_ms, snapshot.classes) = (age_ms, classes.iter().map(class).collect());
             highest.hold(&mut snapshot);
-            let counts = snapshot.classes.iter().map(|class| (class.block_bytes, class.allocations, class.misses));
+            let counts = snapshot
+                .classes
+                .iter()
+                .chain(&snapshot.past_classes)
+                .map(|class| (class.block_bytes, class.allocations, class.misses));
             counts.collect::<Vec<_>>()
         };
         assert_eq!(read(10, &[(16, 500, 9), (640, 1, 1)]), [(16, 500, 9), (640, 1, 1)]);

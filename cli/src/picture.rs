@@ -361,6 +361,7 @@ pub mod tests {
                 class(Tier::Mid, 24576, 60, 20),
                 class(Tier::Large, 0, superslabs, 0),
             ],
+            past_classes: Vec::new(),
             superslabs: (0..superslabs).map(superslab).collect(),
             slot_bytes: SLOT_BYTES,
             superslab_count: superslabs,

@@ -21,6 +21,25 @@ fn sample(metrics: &str, parts: &[&str]) -> f64 {
 
 // ---- metrics ----
 
+/// Else a class's counter ends when its last slab goes back, and begins at 0 with the next.
+#[test]
+fn classes_without_slabs_keep_their_counters() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PURGE", "eager")]);
+    program.tell("free 3000 16000");
+    program.tell("free 300 100000");
+    let pid = program.pid();
+    hakmem(&["purge", &pid, "--wait", "0"]);
+    program.tell("work");
+    let explanation = explain(&pid);
+    let classes = explanation["classes"].as_array().unwrap();
+    assert!(classes.iter().all(|class| class["block_bytes"] != 16384 && class["tier"] != "large"), "{classes:?}");
+    let metrics = text(&["metrics", &pid, "--budget", "60"]);
+    let count = |parts: &[&str]| sample(&metrics, &[&["hakmem_class_allocations_total{"], parts].concat());
+    assert!((3000.0..3100.0).contains(&count(&["tier=\"mid\"", "\"16384\""])), "{metrics}");
+    assert!((300.0..400.0).contains(&count(&["tier=\"large\""])), "{metrics}");
+}
+
 /// Else dashboards show what is not there.
 #[test]
 fn metrics_are_those_of_the_heap() {
@@ -45,7 +64,9 @@ fn metrics_are_those_of_the_heap() {
         assert!(sample(&metrics, &["hakmem_events_total{", &who, "\"slabs_started\""]) > 300.0);
         let count = |name: &str| sample(&metrics, &[name, &who, "\"416\""]);
         let (allocations, misses) = (count("hakmem_class_allocations_total{"), count("hakmem_class_misses_total{"));
-        assert!(allocations >= 60_000.0 && misses > 1000.0 && misses < allocations / 4.0, "{allocations}, {misses}");
+        // Not what lists hold: some dozens are left in each of the two threads'.
+        assert!((60_000.0..60_010.0).contains(&allocations), "{allocations}");
+        assert!(misses > 1000.0 && misses < allocations / 4.0, "{misses}");
         assert!(sample(&metrics, &["hakmem_thread_heaps{", &who, "\"in_use\""]) >= 3.0);
     }
     assert!(refusal(&["metrics", &std::process::id().to_string()]).contains("does not run HAKMEM"));

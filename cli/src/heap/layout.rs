@@ -182,7 +182,8 @@ facts! {
     SlabFacts {
         numbers: owner = "slab.owner" upto 8, inbox = "slab.inbox" upto 8, class_id = "slab.class_id" upto 4,
             kind = "slab.kind" upto 4, slots = "slab.slots" upto 4,
-            list = "slab.tiny.list" upto 8, countdown = "slab.tiny.countdown" upto 4, floor = "slab.tiny.floor" upto 4,
+            list = "slab.tiny.list" upto 8, countdown = "slab.tiny.countdown" upto 4,
+            check_after = "slab.tiny.check_after" upto 4, floor = "slab.tiny.floor" upto 4,
             carved = "slab.tiny.carved" upto 4, place = "slab.tiny.place" upto 4,
             purged_blocks = "slab.tiny.purged_blocks" upto 4, purged_pages = "slab.tiny.purged_pages" upto 4,
             closed_index = "slab.tiny.closed_index" upto 4,
@@ -272,6 +273,7 @@ facts! {
             row_misses = "ledger_row.misses" upto 8, rest = "sampler_class.rest" upto 8;
         arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1,
             sampled = "heap.sampled" of 1, ring = "heap.ring" of 8, client = "heap.client" of 1,
+            current = "heap.current" of 8, deferred = "heap.deferred" of 4,
             counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
             outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
@@ -471,6 +473,8 @@ impl Layout {
             ("PIECE_BYTES", slab.slot_bytes == 64 * slab.piece_bytes),
             ("TINY_CLASSES", slab.tiny_classes <= self.table.classes),
             ("heap.list", heap.list.bytes as u64 >= slab.tiny_classes * 8),
+            ("heap.current", heap.current.bytes as u64 >= slab.tiny_classes * 8),
+            ("heap.deferred", heap.deferred.bytes as u64 >= slab.tiny_classes * 4),
             ("heap.sampled", heap.sampled.bytes as u64 >= slab.tiny_classes * heap.sampled_size),
             ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),
             ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),

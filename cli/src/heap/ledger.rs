@@ -48,17 +48,44 @@ impl Ledger<'_> {
         }
     }
 
+    /// What of a tiny class no slow path of a heap has counted: `listed` blocks wait in its lists, and so many were freed
+    /// into its current slab.
+    pub fn correct(&mut self, class_id: usize, listed: u64, freed: u64) {
+        if let Some(sum) = self.rows.get_mut(class_id) {
+            sum.blocks = sum.blocks.wrapping_add(freed).wrapping_sub(listed);
+        }
+    }
+
+    /// Classes that were used and have no slabs now.
+    pub fn past(&self, classes: &[Class]) -> Vec<Class> {
+        let tiny = self.layout.slab.tiny_classes as usize;
+        let small = self.rows.iter().take(self.small).enumerate();
+        let small = small.map(|(i, row)| (if i < tiny { Tier::Tiny } else { Tier::Mid }, row.block_bytes));
+        let keys = small.chain([(Tier::Large, 0)]).filter(|key| classes.iter().all(|class| class.key() != *key));
+        let mut past: Vec<Class> =
+            keys.map(|(tier, block_bytes)| Class { tier, block_bytes, ..Class::default() }).collect();
+        past.iter_mut().for_each(|class| self.enter(class));
+        past.retain(|class| class.allocations > 0);
+        past
+    }
+
     /// Enters the sums into the class. Large blocks of all sizes are one class.
     pub fn enter(&self, class: &mut Class) {
         let (small, large) = self.rows.split_at(self.small.min(self.rows.len()));
         let row = small.iter().find(|row| row.block_bytes == class.block_bytes);
         match (class.tier, row) {
-            (Tier::Tiny, Some(row)) => (class.allocations, class.misses) = (row.blocks, row.misses),
+            (Tier::Tiny, Some(row)) => (class.allocations, class.misses) = of_lists(row),
             (Tier::Mid, Some(row)) => (class.allocations, class.misses) = of_rings(std::slice::from_ref(row)),
             (Tier::Large, _) => (class.allocations, class.misses) = of_rings(large),
             _ => {}
         }
     }
+}
+
+/// Allocations and misses. Lists are read while they change, and may seem longer than what was taken.
+fn of_lists(row: &Row) -> (u64, u64) {
+    let allocations = (row.blocks as i64).max(0) as u64;
+    (allocations, row.misses.min(allocations))
 }
 
 /// Allocations and misses.

@@ -15,6 +15,9 @@ pub struct Snapshot {
     /// What is resident and not the heap: adds up with `heap.total` to `process.rss`.
     pub rest: Vec<Mapping>,
     pub classes: Vec<Class>,
+    /// Those that were used and have no slabs now: of them only `allocations` and `misses` are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_classes: Vec<Class>,
     #[serde(default = "slot_bytes_of_old_files")]
     pub slot_bytes: u64,
     /// At most 65,536.
@@ -196,7 +199,7 @@ pub struct Class {
     /// gives back meshing cannot.
     #[serde(default)]
     pub meshable: u64,
-    /// Since the process began; of tiny classes up to the threads' last slow paths. 0 of huge blocks and in secure
+    /// Since the process began, without blocks that wait in threads' lists. 0 of huge blocks and in secure
     /// mode.
     #[serde(default)]
     pub allocations: u64,

@@ -276,8 +276,26 @@ impl Reader {
         Ok(())
     }
 
+    /// By tiny class, frees into the heap's current slab that no slow path has counted yet, as in src/observe/stats.c.
+    fn uncounted_frees(&self, heap: &[u8]) -> Vec<u64> {
+        let (facts, slab) = (&self.layout.heap, &self.layout.slab);
+        let mut frees = vec![0; slab.tiny_classes as usize];
+        let current = (0..frees.len()).map(|class| (class, facts.current.element(heap, class, 8)));
+        let current: Vec<(usize, u64)> = current.filter(|&(_, at)| at != 0).collect();
+        let pieces: Vec<(u64, usize)> = current.iter().map(|&(_, at)| (at, slab.slab_size as usize)).collect();
+        let mut records = vec![0; pieces.len() * slab.slab_size as usize];
+        if self.remote.read_pieces(&pieces, &mut records).is_err() {
+            return frees; // what cannot be read changes
+        }
+        for (&(class, _), record) in current.iter().zip(records.chunks_exact(slab.slab_size as usize)) {
+            let left = slab.countdown.of(record) + facts.deferred.element(heap, class, 4);
+            frees[class] = slab.check_after.of(record).saturating_sub(left);
+        }
+        frees
+    }
+
     /// Moves what is in the heap's lists and outbox from live to cached; says how much it holds.
-    fn count_heap(&self, census: &mut Census, heap: &[u8]) -> ThreadHeap {
+    fn count_heap(&self, census: &mut Census, ledger: &mut Ledger, heap: &[u8]) -> ThreadHeap {
         let facts = &self.layout.heap;
         let arena = word(heap, facts.client.at + self.layout.arena.of_heap.at) as u32;
         let mut cached = 0;
@@ -293,9 +311,11 @@ impl Reader {
         // While allocations are sampled, a part of each list waits beside it.
         let rests = facts.sampled.slice(heap).chunks_exact(facts.sampled_size as usize);
         let rests = rests.map(|sampled| facts.rest.of(sampled));
-        for (class_id, rest) in (0..self.layout.slab.tiny_classes as usize).zip(rests) {
+        for ((class_id, freed), rest) in self.uncounted_frees(heap).into_iter().enumerate().zip(rests) {
+            ledger.correct(class_id, 0, freed);
             for first in [facts.list.element(heap, class_id, 8), rest] {
                 let blocks = census.list(first, self.sizes[class_id].blocks).len() as u64;
+                ledger.correct(class_id, blocks, 0);
                 cache(census, class_id, blocks);
             }
         }
@@ -407,8 +427,6 @@ impl Reader {
         self.each_heap(|address, heap| {
             numbers.insert(address, self.layout.heap.number.of(heap) as u32);
             self.add_counters(&mut counters, heap);
-            let popped = self.rings(heap).into_iter().map(|ring| (ring.index, ring.popped));
-            ledger.add(self.layout.heap.ledger.slice(heap), popped);
             Ok(())
         })?;
         let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };
@@ -417,7 +435,9 @@ impl Reader {
         census.count_slots()?;
         let mut threads = Vec::new();
         self.each_heap(|_, heap| {
-            threads.push(self.count_heap(&mut census, heap));
+            let popped = self.rings(heap).into_iter().map(|ring| (ring.index, ring.popped));
+            ledger.add(self.layout.heap.ledger.slice(heap), popped);
+            threads.push(self.count_heap(&mut census, &mut ledger, heap));
             patience::check(self.pid())
         })?;
         threads.sort_by_key(|heap| heap.number);
@@ -433,6 +453,7 @@ impl Reader {
             process: self.process(rss)?,
             heap: terms,
             rest,
+            past_classes: ledger.past(&classes),
             classes,
             slot_bytes: self.layout.slab.slot_bytes,
             superslabs,
