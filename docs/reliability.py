@@ -293,6 +293,7 @@ AUDITED = (
     ("up to seven EMPTY slots of each sleeping thread stayed for good", "`purger_wanted_bound_test`"),
     ("they stayed where no thread settled, beside a purger that was parked or not wanted", "`purger_wanted_few_test`"),
     ("a program at rest kept RETAIN_BYTES of EMPTY slots, however old", "`purger_wanted_aged_test`"),
+    ("its LAZY memory that may grow older than that stayed, too", "`purger_wanted_aged_lazy_test`"),
     ("a site of a policy never returned from malloc at the end of memory (mutants)", "`policy_test`"),
     ("each process of a tree repeated what is wrong with TUNE, POLICY, DUMP_SIGNAL", "`options_test`, `switches_test`"),
     ("`hakmem`: a legend's product of slots and their size overflowed", "`blocks_of_any_size_are_large`"),

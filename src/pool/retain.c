@@ -355,11 +355,12 @@ bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle) {
     return over || !*idle;
 }
 
-unsigned retain_age_ms(int64_t unsettled) {
-    uint64_t purge = option(OPT_PURGE), age_ms = OS_WITHOUT_END;
-    if (account_lazy_slots() != 0)
-        age_ms = option(purge == PURGE_LAZY ? OPT_SS_CACHE_AGE_MS : OPT_DECAY_MS);
-    if (account_empty_slots_with(unsettled) != 0 && purge != PURGE_NEVER)
-        age_ms = min_size(age_ms, option(OPT_DECAY_MS));
+unsigned retain_age_ms(int64_t unsettled, unsigned after_ms) {
+    uint64_t purge = option(OPT_PURGE), empty_ms = option(OPT_DECAY_MS), age_ms = OS_WITHOUT_END;
+    uint64_t lazy_ms = purge == PURGE_LAZY ? option(OPT_SS_CACHE_AGE_MS) : empty_ms;
+    if (account_lazy_slots() != 0 && lazy_ms > after_ms)
+        age_ms = lazy_ms;
+    if (account_empty_slots_with(unsettled) != 0 && purge != PURGE_NEVER && empty_ms > after_ms)
+        age_ms = min_size(age_ms, empty_ms);
     return (unsigned)min_size(age_ms, OS_WITHOUT_END);
 }

@@ -119,6 +119,15 @@ static bool caches_hold_blocks(const struct heap *own) {
     return hold;
 }
 
+/* Parks, at most until more grows old than what is `aged_ms` old. Returns how long nothing came meanwhile; 0: something
+ * did, or it may not park. */
+static unsigned park(const struct heap *own, unsigned aged_ms) {
+    if (caches_hold_blocks(own))
+        return 0;
+    unsigned ms = retain_age_ms(unsettled_empty(), aged_ms);
+    return presence_park(ms) ? 0 : ms;
+}
+
 /* Another process asked for it (asked.h): gives back what sleeping threads hold, too. */
 static void purge_as_asked(struct heap *h) {
     uint64_t wanted = load_relaxed(&hak_asked.purge_wanted);
@@ -138,16 +147,17 @@ static void purge_as_asked(struct heap *h) {
 static void purger_work(void) {
     struct heap *h = thread_enter();
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
-    bool scarce = false, aged = false; /* aged: what is old by now has left, and nothing was settled since */
+    unsigned aged_ms = 0; /* what is so old has left, and nothing was settled since */
+    bool scarce = false;
     if (h != NULL) {
         thread_empty_heap(h); /* it may have rested */
         h->client.is_purger = true;
     }
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
-            aged = !caches_hold_blocks(h) && !presence_park(aged ? OS_WITHOUT_END : retain_age_ms(unsettled_empty()));
-            idle_ticks = aged ? IDLE_TICKS_MAX - 1 : 0; /* what is old by now leaves at the next tick */
-            tick_ms = aged || presence_has_news() ? TICK_MS : REST_MS;
+            aged_ms = park(h, aged_ms);
+            idle_ticks = aged_ms != 0 ? IDLE_TICKS_MAX - 1 : 0; /* what is old by now leaves at the next tick */
+            tick_ms = aged_ms != 0 || presence_has_news() ? TICK_MS : REST_MS;
         }
         if (!presence_pause(tick_ms))
             break;
@@ -159,7 +169,7 @@ static void purger_work(void) {
         idle_ticks = retain_tick(&h->client, scarce, unsettled_empty(), &idle) ? 0 : idle_ticks + 1;
         if (!idle) {
             tick_ms = TICK_MS;
-            aged = false;
+            aged_ms = 0;
         }
         bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
         if (look || ticks % IDLE_TICKS_MAX == 0) /* in a busy program a thread may sleep, too */

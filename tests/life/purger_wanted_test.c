@@ -135,6 +135,15 @@ static void leaves_when_it_is_old(void) {
     await_empty(0);
 }
 
+/* So does what is LAZY, though that is to grow older than what is EMPTY. */
+static void leaves_when_that_is_old(void) {
+    work_beside_a_sleeper(SMALL_BLOCKS);
+    while (stat("\"rss_bytes\"", "\"lazy\":") == 0)
+        usleep(10000);
+    while (stat("\"rss_bytes\"", "\"lazy\":") > 0)
+        usleep(10000);
+}
+
 /* Many threads fall asleep, each with slots that it has given back and nobody has counted yet. */
 static void keeps_the_bound(void) {
     pthread_barrier_init(&grown, NULL, SLEEPERS + 1);
@@ -189,6 +198,8 @@ int main(int n, char **arguments) {
         keeps_the_bound();
     else if (strcmp(what, "aged") == 0)
         leaves_when_it_is_old();
+    else if (strcmp(what, "aged_lazy") == 0)
+        leaves_when_that_is_old();
     else if (strcmp(what, "few") == 0 || strcmp(what, "few_parked") == 0)
         notices_what_nobody_counts(strcmp(what, "few_parked") == 0);
     else
