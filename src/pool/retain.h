@@ -63,8 +63,8 @@ bool retain_is_soon(uint32_t given_ms);
  * are also enough when memory is `scarce`. `unsettled`: EMPTY slots that threads have not settled, and may sleep on.
  * Returns false when there is nothing more to do. */
 bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle);
-/* Milliseconds, more than `after_ms`, after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END: none
- * would. */
+/* Milliseconds, more than `after_ms`, after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END:
+ * none would. */
 unsigned retain_age_ms(int64_t unsettled, unsigned after_ms);
 /* The program has been idle for a second. */
 void retain_rests(struct client *c);
