@@ -23,9 +23,9 @@ F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper)
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, inbox) F(slab, free_blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
-F(slab, first_offset) F(slab, tiny.list) F(slab, tiny.countdown) F(slab, tiny.check_after) F(slab, tiny.floor) F(slab, tiny.carved) \
-F(slab, tiny.place) F(slab, tiny.purged_pages) F(slab, tiny.purged_blocks) F(slab, tiny.page_flags) \
-F(slab, tiny.closed_index) F(meshed, map) \
+F(slab, first_offset) F(slab, tiny.list) F(slab, tiny.countdown) F(slab, tiny.check_after) F(slab, tiny.floor) \
+F(slab, tiny.carved) F(slab, tiny.place) F(slab, tiny.purged_pages) F(slab, tiny.purged_blocks) \
+F(slab, tiny.page_flags) F(slab, tiny.closed_index) F(meshed, map) \
 F(slab, mid.start) F(slab, mid.block_bytes) F(slab, mid.blocks) F(slab, mid.state) F(slab, mid.secure) \
 F(slab, single.bytes) F(slab, single.state) F(slab, single.lead_bytes) F(slab, single.span_slots) \
 F(pack, free) F(pack, begins) F(pack, ends) \
@@ -33,8 +33,8 @@ F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge
 F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) \
 F(arena, limit_slots) F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
-F(heap, list) F(heap, current) F(heap, fresh) F(heap, deferred) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, ring) \
-F(heap, client) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
+F(heap, list) F(heap, current) F(heap, fresh) F(heap, deferred) F(heap, owned.slabs) F(heap, lent.slabs) \
+F(heap, outbox) F(heap, ring) F(heap, client) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
 F(heap, sampled) F(sampler_class, rest) \
 F(client, counters) F(client, arena) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \

@@ -8,7 +8,6 @@
 
 use super::area::{self, Area};
 use super::patience;
-use super::stopped::stack_pointer;
 use crate::budget::{self, Budget};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
@@ -36,6 +35,8 @@ const PSINFO_PID: usize = 24;
 /// In struct elf_prstatus.
 const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
+/// Which of the general registers is the stack pointer: by machine, as its user_regs_struct has them.
+const STACK_POINTERS: [(&str, usize); 3] = [("x86_64", 19), ("aarch64", 31), ("riscv64", 2)];
 /// What is compared of a file to find out whether it is still the one that was mapped.
 const HEAD_BYTES: usize = 4096;
 
@@ -91,6 +92,16 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_string()
+}
+
+/// The stack pointer among the general registers of a thread, in the order of PTRACE_GETREGSET and NT_PRSTATUS.
+pub fn stack_pointer(registers: &[u64]) -> Option<u64> {
+    stack_pointer_on(std::env::consts::ARCH, registers)
+}
+
+fn stack_pointer_on(machine: &str, registers: &[u64]) -> Option<u64> {
+    let (_, number) = STACK_POINTERS.iter().find(|(name, _)| *name == machine)?;
+    registers.get(*number).copied()
 }
 
 /// The entries of NT_FILE.
@@ -457,6 +468,16 @@ mod tests {
         std::fs::write(file.path(), &bytes).unwrap();
         file.as_file().set_len(memory + 4096 + hole).unwrap();
         (file, bytes)
+    }
+
+    /// Else each stack is taken for data, and what it held before still holds blocks.
+    #[test]
+    fn each_machine_has_its_stack_pointer() {
+        let registers: Vec<u64> = (0..34).collect();
+        let on = |machine| stack_pointer_on(machine, &registers);
+        // It comes after r15 to eflags, 19 of them, after x0 to x30, and after pc and ra.
+        assert_eq!(["x86_64", "aarch64", "riscv64"].map(on), [Some(19), Some(31), Some(2)]);
+        assert_eq!((on("m68k"), stack_pointer_on("aarch64", &registers[..31])), (None, None));
     }
 
     /// Else a core of some KiB on the disk is read for a minute, into 3 GB of memory.

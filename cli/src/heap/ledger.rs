@@ -48,8 +48,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// What of a tiny class no slow path of a heap has counted: `listed` blocks wait in its lists, and so many were freed
-    /// into its current slab.
+    /// Corrects a tiny class's blocks by what no slow path of a heap has counted: so many that wait in its lists, and
+    /// so many that were freed into its current slab.
     pub fn correct(&mut self, class_id: usize, listed: u64, freed: u64) {
         if let Some(sum) = self.rows.get_mut(class_id) {
             sum.blocks = sum.blocks.wrapping_add(freed).wrapping_sub(listed);

@@ -5,6 +5,7 @@
 //! kernel; those that cannot be (epoll_wait and a few more, signal(7)) return EINTR, as after any SIGSTOP and SIGCONT.
 // SPDX-License-Identifier: MIT
 
+use super::core::stack_pointer;
 use super::remote::Remote;
 use anyhow::{bail, ensure, Result};
 use hakmem_base::proc::{Pid, Process};
@@ -15,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// General registers, and those of floating point, as PTRACE_GETREGSET numbers them.
 const SETS: [i64; 2] = [1, 2];
-/// Which of the first is the stack pointer: by machine, as its user_regs_struct has them.
-const STACK_POINTERS: [(&str, usize); 3] = [("x86_64", 19), ("aarch64", 31), ("riscv64", 2)];
 const REGISTERS_MAX: usize = 128;
 /// A thread that waits for a disk stops when that answers.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,16 +28,6 @@ pub struct Stopped {
     /// The registers of all threads, as words.
     pub registers: Vec<u64>,
     pub stack_pointers: Vec<u64>,
-}
-
-/// The stack pointer among the general registers of a thread, in the order of PTRACE_GETREGSET and NT_PRSTATUS.
-pub fn stack_pointer(registers: &[u64]) -> Option<u64> {
-    stack_pointer_on(std::env::consts::ARCH, registers)
-}
-
-fn stack_pointer_on(machine: &str, registers: &[u64]) -> Option<u64> {
-    let (_, number) = STACK_POINTERS.iter().find(|(name, _)| *name == machine)?;
-    registers.get(*number).copied()
 }
 
 impl Drop for Stopped {
@@ -158,15 +147,6 @@ mod tests {
     use super::*;
 
     /// Else each stack is taken for data, and what it held before still holds blocks.
-    #[test]
-    fn each_machine_has_its_stack_pointer() {
-        let registers: Vec<u64> = (0..34).collect();
-        let on = |machine| stack_pointer_on(machine, &registers);
-        // 15 that are pushed, rax to rdi, orig_rax, rip, cs, flags · x0 to x30 · pc, ra
-        assert_eq!(["x86_64", "aarch64", "riscv64"].map(on), [Some(19), Some(31), Some(2)]);
-        assert_eq!((on("m68k"), stack_pointer_on("aarch64", &registers[..31])), (None, None));
-    }
-
     #[test]
     fn a_threads_stack_pointer_leads_to_its_stack() {
         let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();

@@ -505,7 +505,8 @@ mod tests {
         let text = lines.join("\n");
         for wanted in [
             "a program (4321)  HAKMEM 1.2.3",
-            "RSS 46.8 MiB, peak 52.8 MiB, 3 threads, 20 SuperSlabs in use; 460 slots ACTIVE, 100 EMPTY, 20 LAZY, 60 UNUSED",
+            "RSS 46.8 MiB, peak 52.8 MiB, 3 threads, 20 SuperSlabs in use; \
+             460 slots ACTIVE, 100 EMPTY, 20 LAZY, 60 UNUSED",
             " live                  30 MiB  64 %",
             " EMPTY slots         6.25 MiB  13 %",
             // Ten SuperSlabs' worth in 10 s: 3,000 of each.
