@@ -238,17 +238,14 @@ HAK_INLINE void give(struct client *c, uint32_t spans, unsigned n, unsigned slot
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
 }
 
-static void settle_what_was_given(struct client *c) {
-    if (c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
-        option(OPT_PURGE) == PURGE_EAGER)
-        retain_settle(c);
-    else
-        retain_gave_few(c);
+static bool settles(const struct client *c) {
+    return c->since.empty >= SETTLE_SLOTS || c->since.active <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
+           option(OPT_PURGE) == PURGE_EAGER;
 }
 
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
     give(c, span_mask((unsigned)(slot % SUPERSLAB_SLOTS), slots), 1, slots, slot, tag, resident);
-    settle_what_was_given(c);
+    (settles(c) ? retain_settle : retain_gave_few)(c);
 }
 
 void pool_give_spans(struct client *c, const uint32_t *first_slots, unsigned n, unsigned slots) {
@@ -258,7 +255,7 @@ void pool_give_spans(struct client *c, const uint32_t *first_slots, unsigned n, 
             spans |= span_mask(first_slots[end] % SUPERSLAB_SLOTS, slots);
         give(c, spans, end - at, (end - at) * slots, first_slots[end - 1], 0, true);
     }
-    settle_what_was_given(c);
+    (settles(c) ? retain_settle : retain_gave_few)(c);
 }
 
 /* ---- runs of SuperSlabs ---- */
