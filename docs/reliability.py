@@ -294,6 +294,7 @@ AUDITED = (
     ("they stayed where no thread settled, beside a purger that was parked or not wanted", "`purger_wanted_few_test`"),
     ("a program at rest kept RETAIN_BYTES of EMPTY slots, however old", "`purger_wanted_aged_test`"),
     ("its LAZY memory that may grow older than that stayed, too", "`purger_wanted_aged_lazy_test`"),
+    ("after pthread_exit of main the process ended two seconds after its last thread", "`purger_wanted_main_test`"),
     ("a site of a policy never returned from malloc at the end of memory (mutants)", "`policy_test`"),
     ("each process of a tree repeated what is wrong with TUNE, POLICY, DUMP_SIGNAL", "`options_test`, `switches_test`"),
     ("`hakmem`: a legend's product of slots and their size overflowed", "`blocks_of_any_size_are_large`"),

@@ -4,9 +4,9 @@
 #include "base/options.h"
 #include "base/os.h"
 
-/* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time
- * has one purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at
- * once. */
+/* A purger that is left with one thread of the program ends after so long, and at once if that thread has no heap: a
+ * program that makes threads all the time has one purger, and the one thread soon is alone in the process. One that is
+ * not wanted ends sooner, the first at once. */
 #define LINGER_MS 2000
 #define STAYS_MS 2
 /* A thread that needs the purger's place waits so long for its end, and then looks for the place if one ended so long
@@ -276,7 +276,8 @@ bool presence_pause(unsigned ms) {
         bool alone = option(OPT_PURGER) && !has_threads(page);
         if (!alone)
             alone_since = now;
-        uint32_t waited = os_age_ms(now, alone ? alone_since : began), most = alone ? LINGER_MS : ms;
+        unsigned lingers = load_seq(&hak_presence.heaps) > 1 ? LINGER_MS : 0; /* else the process may end with it */
+        uint32_t waited = os_age_ms(now, alone ? alone_since : began), most = alone ? lingers : ms;
         if (waited >= most)
             return !alone;
         os_wait(&page->purger, PURGER_RUNS, most - waited);

@@ -81,7 +81,9 @@ TEST(Threads, TenThousandAliveAtOnce) {
     hak_trim();
     size_t left = heap_rss_bytes();
     printf("heap after their end: %zu KiB\n", left / kKiB);
-    EXPECT_LT(left, 6 * kMiB + static_cast<size_t>(kAlive) * (in_secure_mode() ? 32 : 5) * kKiB) << heap_stats_text();
+    /* A page of each heap, and another one where the purger was looking at the heap as its thread ended: on a busy
+     * machine at most of them. */
+    EXPECT_LT(left, 6 * kMiB + static_cast<size_t>(kAlive) * (in_secure_mode() ? 32 : 9) * kKiB) << heap_stats_text();
 }
 
 /* A thread that has a few tiny blocks: two pages of its heap and a page of each class. */
