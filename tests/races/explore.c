@@ -271,6 +271,7 @@ static void start(unsigned coroutine) {
 
 static void begin(void) {
     model_begin(x.threads);
+    explore_running = true;
     x.repeated = 0, x.sleep = 0;
     x.starting = true;
     for (unsigned i = 0; i < x.threads; i++)
@@ -283,9 +284,8 @@ static void begin(void) {
 static void execute(void) {
     x.outcome = RUNS;
     x.executions++;
-    explore_running = true;
     if (x.decisions != 0 && moment_return(x.decisions - 1)) /* before the decision that is another one now */
-        x.repeated = (unsigned)moment_last();
+        x.repeated = (unsigned)moment_last(), explore_running = true;
     else
         begin();
     if (x.outcome == RUNS && setjmp(x.home) == 0)

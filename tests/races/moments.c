@@ -23,7 +23,11 @@ static char bytes[BYTES_MAX];
 void *__real_memcpy(void *to, const void *from, size_t bytes);
 /* NOLINTEND */
 
-void moment_keep(void *address, size_t size) { all.kept[all.kept_used++] = (struct piece){address, size}; }
+void moment_keep(void *address, size_t size) {
+    if (all.kept_used == 0)
+        race_private(&all, sizeof all);
+    all.kept[all.kept_used++] = (struct piece){address, size};
+}
 
 static void save(const struct piece *piece) {
     __real_memcpy(bytes + all.bytes_used, piece->address, piece->bytes);
