@@ -23,7 +23,7 @@
 #define LOOKS_FROM_SLOTS 1024 /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8        /* a heap that goes up and down by less than an eighth does not grow */
 #define PURGER_FROM_SLOTS 64  /* 4 MiB in use: then a program with threads has a purger */
-#define FEW_HEAPS 8           /* what so many threads may have given and not settled is less than that, 3.5 MiB */
+#define FEW_HEAPS 8           /* each may hold 7 slots that it has not settled: 3.5 MiB together */
 #define JUDGE_MS 1000         /* between two judgements of what nobody needs, and searches for what is old */
 
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for

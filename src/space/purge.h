@@ -26,8 +26,9 @@ struct purge {
     struct purge_rounds {
         _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
     } rounds[PURGED_KINDS];
-    _Atomic uint32_t regrown_slots;               /* so much of what was given back inside slabs is used again */
-    _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
+    _Atomic uint32_t regrown_slots; /* so much of what was given back inside slabs is used again */
+    /* When the system last refused a purge; to take pages lazily. 0: never. */
+    _Atomic uint32_t refused_ms, lazy_refused_ms;
     _Atomic uint32_t lost_slots; /* whose memory the system has taken while it refused to map it anew */
     _Atomic bool comes_back;     /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
 };

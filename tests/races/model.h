@@ -36,7 +36,7 @@ void broken_keep(void);
 
 /* memory.c: what is there, without any model of who sees it. */
 unsigned memory_written(void);                         /* how many words since an execution began */
-void memory_undo(unsigned written);                    /* of all but so many */
+void memory_undo(unsigned written);                    /* of all words but the first `written` */
 void memory_remember(uintptr_t address, size_t bytes); /* what stands there, before it is overwritten */
 uint64_t memory_load(uintptr_t address, unsigned bytes);
 void memory_store(uintptr_t address, unsigned bytes, uint64_t value);

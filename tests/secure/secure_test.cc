@@ -233,7 +233,7 @@ void write_after_free_by_another_thread(size_t size) {
     std::thread([&] { block[0] = 1; }).join();
     churn(size);
 }
-/* One in four of many blocks is freed. Writes into those that lie behind so many bytes of their slot, and trims. */
+/* Frees every fourth of many blocks, writes into those that begin `behind_bytes` or more into their slot, and trims. */
 void write_into_freed_and_trim(size_t size, size_t behind_bytes) {
     std::vector<char *> blocks(1024);
     for (char *&block : blocks)

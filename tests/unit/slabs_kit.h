@@ -81,6 +81,7 @@ inline struct Measured {
 /* A second passes each time that a thread other than the first reads the coarse clock. */
 inline std::atomic<bool> rushes;
 inline std::atomic<time_t> passed_s;
+inline time_t stops_s; /* so long a thread is stopped as it is next refused advice */
 extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
     if (which != CLOCK_MONOTONIC || !measured.known) {
         int result = static_cast<int>(syscall(SYS_clock_gettime, which, now));
@@ -108,6 +109,7 @@ extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
         watch_purge(at, at + bytes);
     if (!refuses)
         return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
+    passed_s += std::exchange(stops_s, 0);
     errno = EINVAL;
     return -1;
 }

@@ -237,6 +237,31 @@ void a_refused_purge_gives_nothing_back() {
     MUST(trimmed == 0, "hak_trim says that %zu bytes went", trimmed);
 }
 
+/* A debugger stops the thread between its look at the clock and the refusal. */
+void a_purge_that_was_stopped_ends() {
+    hak_free(blocks_of(1, 2 * kMiB)[0]);
+    refuses = true;
+    stops_s = 120;
+    alarm(20);
+    hak_trim();
+    MUST(stops_s == 0, "nothing was refused");
+}
+
+/* The clock comes around after 49 days of uptime. What was never refused must not look as if it just had been. */
+void purges_work_when_the_clock_comes_around() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    passed_s = static_cast<time_t>(UINT32_MAX / 1000) - 30 - now.tv_sec;
+    hak_free(blocks_of(1, 2 * kMiB)[0]);
+    MUST(hak_trim() >= 2 * kMiB, "half a minute before");
+    refuses = true;
+    hak_free(blocks_of(1, 2 * kMiB)[0]);
+    MUST(hak_trim() == 0, "not refused");
+    refuses = false;
+    passed_s += 2;
+    MUST(hak_trim() >= 2 * kMiB, "two seconds after it was refused");
+}
+
 /* Where nothing is reserved, another mapping may lie where the next SuperSlab would. It is left out, and no other. */
 void a_mapping_in_the_way_is_left_out() {
     auto blocks = blocks_of(30, 200 * kKiB);
@@ -410,6 +435,8 @@ const std::vector<Case> kCases = {
     {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
     {"limits_itself", a_program_that_limits_itself_keeps_its_addresses, {"HAK_TEST_REFUSES=1"}, 0},
     {"refused", a_refused_purge_gives_nothing_back, {"HAKMEM_PURGE=never"}, 0},
+    {"stopped", a_purge_that_was_stopped_ends, {"HAKMEM_PURGE=never"}, 0},
+    {"clock", purges_work_when_the_clock_comes_around, {"HAKMEM_PURGE=never"}, 0},
     {"in_the_way", a_mapping_in_the_way_is_left_out, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"old_kernel", an_old_kernel_maps_elsewhere, {"HAKMEM_REGION_BYTES=0"}, 0},
     {"scarce", memory_is_scarce_from_a_part_of_the_limit, {}, kGiB},

@@ -48,8 +48,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// Corrects a tiny class's blocks by what no slow path of a heap has counted: so many that wait in its lists, and
-    /// so many that were freed into its current slab.
+    /// Corrects what a heap's slow paths have counted for a tiny class. `listed`: blocks that still wait in its lists.
+    /// `freed`: blocks that were freed into its current slab and are not counted yet.
     pub fn correct(&mut self, class_id: usize, listed: u64, freed: u64) {
         if let Some(sum) = self.rows.get_mut(class_id) {
             sum.blocks = sum.blocks.wrapping_add(freed).wrapping_sub(listed);
