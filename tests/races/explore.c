@@ -31,8 +31,7 @@ enum {
     COROUTINES,
     DECISIONS_MAX = 4096,
     SLEEP_MASK = (1 << RACE_THREADS) - 1,
-    MOMENT_EVERY = 2,  /* decisions */
-    FRAME_BYTES = 1024 /* of explore_point, at most */
+    FRAME_BYTES = 256 /* of explore_point, at most */
 };
 /* The search of a harness named _long ends here though there is more, and says so: its table has 2 GiB by then. */
 #define EXECUTIONS_MAX 65000000u
@@ -191,7 +190,7 @@ static unsigned decide(void) {
         alive |= (unsigned)x.coroutine[i].alive << i;
     if (alive == 0)
         leave(COMPLETE);
-    if (!x.anew && ((int)x.repeated >= moment_last() + MOMENT_EVERY || moment_last() == MOMENT_NONE))
+    if (!x.anew && (int)x.repeated > moment_last())
         take_moment();
     bool fresh = x.repeated == x.decisions;
     unsigned todo = fresh ? threads_to_try(alive) : 0;

@@ -413,36 +413,37 @@ static unsigned drop_newer_equals(int *found, unsigned n, int order) {
     return kept;
 }
 
+/* Not in the threads' stacks, which moments copy; no other thread runs while one chooses. */
+static int candidates[MESSAGES];
+
 /* Chooses the message to read. A failing CAS has the order `failure_order` and writes nothing. */
 static int choose_read(const struct place *p, enum model_op op, const uint64_t *expected, int order,
                        int failure_order) {
-    int found[MESSAGES];
     unsigned n = 0;
     for (int at = p->last; at != NONE; at = m.messages[at].previous) {
         const struct message *msg = &m.messages[at];
         bool write = op != OP_LOAD && !(op == OP_CAS && msg->value != *expected);
         if (!(write && msg->succeeded) && may_add(p, at, at, write, write ? order : failure_order)) {
-            found[n++] = at;
+            candidates[n++] = at;
             if (op == OP_LOAD && order != memory_order_seq_cst)
-                n = drop_newer_equals(found, n, order);
+                n = drop_newer_equals(candidates, n, order);
         }
         if (is_known(msg))
             break;
     }
-    return found[explore_choose(n)];
+    return candidates[explore_choose(n)];
 }
 
 /* Chooses the message after which the store comes. */
 static int choose_after(const struct place *p, int order) {
-    int found[MESSAGES];
     unsigned n = 0;
     for (int at = p->last; at != NONE; at = m.messages[at].previous) {
         if (!m.messages[at].succeeded && may_add(p, NONE, at, true, order))
-            found[n++] = at;
+            candidates[n++] = at;
         if (is_known(&m.messages[at]))
             break;
     }
-    return found[explore_choose(n)];
+    return candidates[explore_choose(n)];
 }
 
 static uint64_t order_hash_of(const struct place *p) {
