@@ -312,7 +312,7 @@ static bool explore(void) {
             memset(x.met, 0, x.met_room * sizeof *x.met);
             x.met_used = 0;
             x.decisions = 0;
-            x.complete = 0;
+            x.executions = x.complete = 0;
             moment_forget();
             continue;
         }
