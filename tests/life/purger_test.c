@@ -1,6 +1,6 @@
 /* The life of the library's own thread, as the kernel shows it: it starts when the program has threads, and ends when
- * all of them but main have ended, though main stays busy. If it fails, calls that require a process with a single
- * thread, such as unshare(CLONE_NEWUSER), keep failing; or new threads later get no purger.
+ * all of them but main have ended, though main goes on allocating. If it fails, calls that require a process with a
+ * single thread, such as unshare(CLONE_NEWUSER), keep failing; or new threads later get no purger.
  *
  * The same runs with a pthread_create that allocates under its lock (create_wrapper.c). If that fails, programs under a
  * profiler hang, and SIGTERM does not end them.
@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { THREADS = 8, SMALL_BLOCKS = 3000, SMALL_BYTES = 4000 };
+enum { THREADS = 8, SMALL_BLOCKS = 3000, SMALL_BYTES = 4000, WAIT_US = 5000 };
 
 static pthread_barrier_t born, end;
 
@@ -24,6 +25,7 @@ static void work(void) {
         memset(blocks[i] = malloc(SMALL_BYTES), 1, SMALL_BYTES);
     for (int i = 0; i < SMALL_BLOCKS; i++)
         free(blocks[i]);
+    usleep(WAIT_US);
 }
 
 static void *live(void *unused) {
