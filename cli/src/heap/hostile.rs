@@ -126,7 +126,7 @@ fn every_fact_may_be_a_lie() {
     let memory = Memory::sound();
     let facts = facts_of_the_library();
     // Some lies about each fact, and all of them where there is time.
-    let (mut refused, part) = (0, if fuzz_is_long() { 1 } else { 7 });
+    let (mut refused, part) = (0, if fuzz_is_long() { 1 } else { 14 });
     for (number, (name, value, bytes)) in facts.iter().enumerate() {
         let (value_at, bytes_at) = Memory::fact(number);
         for (at, truth) in [(value_at, value), (bytes_at, bytes)] {
@@ -181,7 +181,7 @@ fn any_word_may_be_any_number() {
     let extents = memory.extents();
     let addresses: Vec<u64> = extents.iter().map(|(at, _)| *at).collect();
     let mut answers = [0; ALL + 1];
-    cases(600, |seed| {
+    cases(300, |seed| {
         let random = &mut Random::new(seed);
         let mut undo = Vec::new();
         for _ in 0..=random.below(6) {

@@ -554,8 +554,8 @@ mod tests {
             (class.live, class.free, class.cached) = (1023 << 10, 1021 << 10, 1022 << 10);
         }
         let figures = ["96", "98.8 k", "1023 KiB", "1021 KiB", "1022 KiB", "5000", "99.5 %"];
-        for _ in 0..Sort::ALL.len() {
-            for width in 40..160 {
+        for sort in 0..Sort::ALL.len() as u16 {
+            for width in (40 + sort % 3..160).step_by(3) {
                 let lines = lines(&screen, width, 40);
                 let from = lines.iter().position(|line| line.contains('▼')).unwrap();
                 let row = lines[from + 1..].iter().find(|line| line.contains(" 96 ")).unwrap();
