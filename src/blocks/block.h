@@ -34,6 +34,20 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     return &s->single.state;
 }
 
+/* While a block gets another size it does not count as live: a signal handler may end the program meanwhile, and the
+ * last look (observe/exit_check.c) would find a canary of the one size where the other says. block_end_change gets what
+ * block_begin_change returned. */
+HAK_INLINE uint8_t block_begin_change(struct slab *s) {
+    uint8_t state = load_relaxed(&s->single.state);
+    store_relaxed(&s->single.state, BLOCK_FREE);
+    atomic_signal_fence(memory_order_seq_cst);
+    return state;
+}
+HAK_INLINE void block_end_change(struct slab *s, uint8_t state) {
+    atomic_signal_fence(memory_order_seq_cst);
+    store_relaxed(&s->single.state, state);
+}
+
 /* For kinds whose usable size is what was asked for: large and huge. */
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->single.bytes - s->single.slack_bytes; }
 static inline void block_find_only(struct block *b, const void *p) {

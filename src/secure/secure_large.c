@@ -397,12 +397,14 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
 static void secure_large_set_bytes(struct slab *s, size_t bytes) {
     char *block = block_of(s);
     size_t had = committed_bytes(s->single.bytes), wanted = committed_bytes(bytes);
+    uint8_t state = block_begin_change(s);
     memset(block + s->single.bytes, 0, canary_bytes(s));
     if (bytes < s->single.bytes) /* the part that stays accessible */
         memset(block + bytes, 0, min_size(wanted, s->single.bytes) - bytes);
     s->single.bytes = bytes;
     s->single.maker = MADE_BY_MALLOC;
     put_canary(s);
+    block_end_change(s, state);
     if (wanted >= had)
         return;
     if (!os_advise(OS_PURGE, block + wanted, had - wanted))

@@ -232,8 +232,10 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
             return false;
         count(&h->client.counters, COUNT_grown_in_place);
     }
+    uint8_t state = block_begin_change(s);
     clear_canaries(s, slab_address(s));
     huge_set_bytes(s, bytes, false);
+    block_end_change(s, state);
     if (wanted < have)
         pool_give_run(&h->client, first_superslab(s) + wanted, have - wanted, true);
     return true;

@@ -284,10 +284,12 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
             return false;
         count(&h->client.counters, COUNT_grown_in_place);
     }
+    uint8_t state = block_begin_change(s);
     memset(slab_address(s) + asked_bytes(s), 0, min_size(s->single.slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
     s->single.bytes = wanted * SLOT_BYTES;
     large_set_bytes(s, bytes, false);
+    block_end_change(s, state);
     if (wanted < have)
         pool_give(&h->client, slot_of(s) + wanted, have - wanted, 0, true);
     return true;

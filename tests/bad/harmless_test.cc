@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -147,6 +148,37 @@ int keep_from_children() {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 4;
 }
 
+/* Does every child end by exit(0), as it wants to, and without a line? */
+template <class Call> int end_children(int children, Call &&child) {
+    for (int i = 0; i < children; i++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0)
+            child(i);
+        if (waitpid(pid, &status, 0) != pid || status != 0)
+            return 4;
+    }
+    return 0;
+}
+
+/* A signal handler ends the program, as an editor's does that saves its file, while realloc is at the end of a block:
+ * the first write there faults. */
+int end_in_realloc() {
+    static char *page;
+    static const size_t sizes[][2] = {{900001, 800000}, {3000000, 2500000}, {7340044, 6340044}};
+    return end_children(sizeof sizes / sizeof *sizes, [](int i) {
+        char *block = static_cast<char *>(memset(hidden(malloc(sizes[i][0])), 0x5a, sizes[i][0]));
+        page = block + sizes[i][1] - reinterpret_cast<uintptr_t>(block + sizes[i][1]) % page_end(1);
+        signal(SIGSEGV, [](int) {
+            mprotect(page, page_end(1), PROT_READ | PROT_WRITE);
+            exit(0);
+        });
+        mprotect(page, page_end(1), PROT_READ);
+        free(hidden(realloc(block, sizes[i][1])));
+        exit(5);
+    });
+}
+
 /* Nothing notices these overflows before the program ends. */
 int overflow_two() {
     for (int i = 0; i < 2; i++)
@@ -205,10 +237,9 @@ const struct {
     int (*run)();
     bool in_secure_mode;
 } correct[] = {
-    {"leave_memory", leave_memory, true},
-    {"read_after_free", read_after_free, false},
-    {"give_back_ends", give_back_ends, false},
-    {"keep_from_children", keep_from_children, true},
+    {"leave_memory", leave_memory, true},      {"read_after_free", read_after_free, false},
+    {"give_back_ends", give_back_ends, false}, {"keep_from_children", keep_from_children, true},
+    {"end_in_realloc", end_in_realloc, true},
 };
 
 const struct {
