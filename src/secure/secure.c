@@ -375,9 +375,13 @@ static bool set_size(const struct slab *s, void *p, size_t had, size_t bytes) {
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
         fail_damage("overflow", p, had);
+    _Atomic uint16_t *state = span_state(s->mid.secure, secure_index(s, (uintptr_t)p));
+    store_relaxed(state, load_relaxed(state) | STATE_FREED); /* while it has no canary, as in secure_finish */
+    atomic_signal_fence(memory_order_seq_cst);
     memset((char *)p + from, 0, min_size(had + CANARY_BYTES, room) - from); /* the canary at the end stays as it is */
-    store_relaxed(span_state(s->mid.secure, secure_index(s, (uintptr_t)p)), state_of_size(s->mid.block_bytes, bytes));
     secure_put_canary((uintptr_t)p, s->mid.block_bytes, bytes);
+    atomic_signal_fence(memory_order_seq_cst);
+    store_relaxed(state, state_of_size(s->mid.block_bytes, bytes));
     return true;
 }
 
@@ -463,11 +467,7 @@ static void check_entries(const struct secure_entry *entries, unsigned n, size_t
         secure_check_free(entries[i], block_bytes);
 }
 
-void secure_check_at_exit(void) {
-    uint64_t taken[SPAN_BLOCKS_MAX / 64];
-    struct heap *h = thread_enter();
-    if (h == NULL)
-        return;
+static void check_caches(struct heap *h) {
     for (unsigned c = ZERO_CLASS + 1; c < CLASSES; c++) {
         const struct secure_cache *cache = &secure_of(h)->cache[c];
         if (cache->pool == NULL) /* never used */
@@ -475,7 +475,17 @@ void secure_check_at_exit(void) {
         check_entries(cache->pool, cache->stash_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
+}
+
+/* A thread that is alone looks at the caches of its arenas, too: all heaps are in the list. */
+void secure_check_at_exit(void) {
+    uint64_t taken[SPAN_BLOCKS_MAX / 64];
+    struct heap *h = thread_enter();
+    if (h == NULL)
+        return;
     bool alone = presence_is_single();
+    for (struct heap *of = alone ? heap_newest() : h; of != NULL; of = alone ? of->next : NULL)
+        check_caches(of);
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
@@ -486,7 +496,7 @@ void secure_check_at_exit(void) {
             secure_check_blocks(span, c, taken);
             secure_slab_put_back(h, span, c, n, taken);
         }
-        seen += used && c != ZERO_CLASS && alone ? secure_check_slab(span, c) : n * block_bytes_of(c);
+        seen += used && c != ZERO_CLASS && alone ? secure_check_slab(span, c, true) : n * block_bytes_of(c);
     }
     thread_leave(h);
 }

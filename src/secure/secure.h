@@ -42,8 +42,9 @@ HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
     return block_bytes <= NARROW_MAX && !state_is_live(load_relaxed(e.state)) && narrow_is_zero(e.block, block_bytes);
 }
 HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t bytes) {
-    store_relaxed(e.state, state_of_size(block_bytes, bytes));
     secure_put_canary(e.block, block_bytes, bytes);
+    atomic_signal_fence(memory_order_seq_cst); /* a signal handler that ends the program finds whole blocks */
+    store_relaxed(e.state, state_of_size(block_bytes, bytes));
     return secure_trace(block_word(e.block), STACK_ALLOCATED);
 }
 /* Checks a block of any size and hands it out. If the block cannot be used, calls `otherwise` as the last step, so that

@@ -103,7 +103,7 @@ void secure_check_span(size_t slot, unsigned order) {
         check_free_in(span, start, i, span->used, block_bytes_of(c));
 }
 
-size_t secure_check_slab(struct secure_span *span, unsigned c) {
+size_t secure_check_slab(struct secure_span *span, unsigned c, bool listed) {
     const struct slab *s = span_slab(span, c);
     size_t block_bytes = block_bytes_of(c), bytes;
     for (unsigned i = 0; i < blocks_of(c);
@@ -113,6 +113,7 @@ size_t secure_check_slab(struct secure_span *span, unsigned c) {
             secure_fail_intact(s, block, bytes);
     }
     for (unsigned i = 0; i < blocks_of(c); i++)
-        check_free_in(span, s->mid.start, i, blocks_of(c), block_bytes);
+        if (!listed || load_relaxed(span_free(span, i / 64)) >> i % 64 & 1)
+            check_free_in(span, s->mid.start, i, blocks_of(c), block_bytes);
     return blocks_of(c) * block_bytes;
 }

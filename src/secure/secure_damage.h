@@ -53,5 +53,6 @@ void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t ta
 /* Checks in the same way the blocks of a free span that is still resident. The caller must hold the span. */
 void secure_check_span(size_t slot, unsigned order);
 /* Checks all blocks of a slab, which no other thread may use meanwhile: the canaries of live ones, and that free ones
- * are zero. Returns the size of what it looked at in bytes. */
-size_t secure_check_slab(struct secure_span *span, unsigned c);
+ * are zero; with `listed` only those of them that the slab has, because a signal handler may have interrupted a call
+ * that holds others. Returns the size of what it looked at in bytes. */
+size_t secure_check_slab(struct secure_span *span, unsigned c, bool listed);

@@ -112,7 +112,7 @@ bool secure_slab_drop(struct heap *h, struct slab *s) {
     if (s->first_offset != 0)
         return false;
     if (c != ZERO_CLASS && !presence_lost_threads())
-        secure_check_slab(s->mid.secure, c);
+        secure_check_slab(s->mid.secure, c, false);
     uint32_t held = 1 + taken_blocks(s->mid.secure, c);
     if (rmw_cas(&s->mid.secure->held, &held, 0)) /* pairs with reserve, and let_go_of */
         end_slab(h, s, c);

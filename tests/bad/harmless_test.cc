@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <new>
@@ -179,6 +180,26 @@ int end_in_realloc() {
     });
 }
 
+/* Likewise wherever the program happens to be: mostly in malloc or free. */
+int end_anywhere() {
+    return end_children(60, [](int i) {
+        constexpr unsigned kBlocks = 512;
+        static char *blocks[kBlocks];
+        signal(SIGALRM, [](int) { exit(0); });
+        struct itimerval soon = {{0, 0}, {0, 300 + i * 37}};
+        setitimer(ITIMER_REAL, &soon, nullptr);
+        for (size_t n = static_cast<size_t>(i) * 7919;; n = n * 6364136223846793005 + 1) {
+            char *&block = blocks[n >> 40 & (kBlocks - 1)];
+            bool grows = n >> 60 & 1;
+            size_t size = (n >> 20 & (n >> 61 & 1 ? 1023 : 32767)) + 1;
+            if (!grows)
+                free(block);
+            block = static_cast<char *>(hidden(grows ? realloc(block, size) : malloc(size)));
+            memset(block, 0x5a, size);
+        }
+    });
+}
+
 /* Nothing notices these overflows before the program ends. */
 int overflow_two() {
     for (int i = 0; i < 2; i++)
@@ -239,7 +260,7 @@ const struct {
 } correct[] = {
     {"leave_memory", leave_memory, true},      {"read_after_free", read_after_free, false},
     {"give_back_ends", give_back_ends, false}, {"keep_from_children", keep_from_children, true},
-    {"end_in_realloc", end_in_realloc, true},
+    {"end_in_realloc", end_in_realloc, true},  {"end_anywhere", end_anywhere, true},
 };
 
 const struct {
