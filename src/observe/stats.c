@@ -242,7 +242,7 @@ static void stats_collect(struct heap_figures *f, bool asks) {
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(f, slot);
     add_free_slots(f);
-    rmw_add(&hak_region_use.readers, 1); /* pairs with is_being_read */
+    rmw_add(&hak_region_use.readers, 1); /* pairs with region_is_read */
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(f, h);
     rmw_add(&hak_region_use.readers, -1u);

@@ -370,7 +370,7 @@ void pool_unmap_free(struct client *c) {
     bool zero, done = true;
     while (done && (first = superslab_claim_free_run(c, NODE_ANY, 1, 1)) != BITSET_NONE &&
            occupy_claimed_run(c, first, 1, node_here(), &zero)) {
-        done = os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+        done = !region_is_read() && os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
         if (done)
             pool_give_unmapped_run(c, first, 1);
         else

@@ -42,7 +42,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident);
 /* Gives back the addresses alone: the kernel has unmapped the run. They are used again once they can be mapped. */
 void pool_give_unmapped_run(struct client *c, size_t first, size_t n);
-/* Gives back the addresses of all SuperSlabs that are free. */
+/* Gives back the addresses of all SuperSlabs that are free, unless a thread may read there (region_is_read). */
 void pool_unmap_free(struct client *c);
 /* Takes the SuperSlabs behind a run, so that it grows from `n` to `wanted`. */
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted);

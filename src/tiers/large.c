@@ -44,11 +44,6 @@ static void check_canary(const struct slab *s) {
 
 static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 
-/* Does a thread follow lists of others, perhaps into this slot as it was before? Such a thread counts itself before it
- * loads a list's first block, and a slot is in no list any more when it becomes a large block's: as either side is a
- * read-modify-write, one sees the other. A child that was forked meanwhile shuts none. */
-static bool is_being_read(void) { return rmw_add(&hak_region_use.readers, 0) != 0; }
-
 static bool is_to_be_shut(struct heap *h, const struct slab *s) {
     if (asked_bytes(s) < SHUT_BYTES)
         return false;
@@ -56,7 +51,7 @@ static bool is_to_be_shut(struct heap *h, const struct slab *s) {
         return false;
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
     return due && h->client.arena == 0 && !region_is_scarce() && !hak_region.window &&
-           option(OPT_PURGE) != PURGE_NEVER && !is_being_read();
+           option(OPT_PURGE) != PURGE_NEVER && !region_is_read();
 }
 
 /* Shuts a free block that the caller holds. The pages go back even if the block cannot be made inaccessible. */

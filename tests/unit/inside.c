@@ -307,6 +307,11 @@ size_t inside_packed_slots_of_two_lives(void) {
     return use.slots;
 }
 void inside_read_lists(int begins) { rmw_add(&hak_region_use.readers, begins ? 1u : -1u); }
+void inside_unmap_free(void) {
+    struct heap *h = thread_enter();
+    pool_unmap_free(&h->client);
+    thread_leave(h);
+}
 void inside_take_stack(int begins) { begins ? (void)heap_begin_stack(hak_heap) : heap_end_stack(hak_heap, true); }
 int inside_mid_is_live_in_second_slot(void *block, unsigned class_id) {
     struct slab *part = mid_slab_of(block) + 1;

@@ -162,6 +162,7 @@ unsigned inside_tiny_index(const void *block);
 size_t inside_count_of_two_lives(void);
 size_t inside_packed_slots_of_two_lives(void); /* likewise the slots of a packed block, now a tiny slab's */
 void inside_read_lists(int begins);            /* a thread follows lists of others, or has done so */
+void inside_unmap_free(void);                  /* pool.h: pool_unmap_free */
 void inside_take_stack(int begins);            /* this thread takes the stack of a sample, or has done so */
 /* Looks at the block's slab, which changed, as the purger does. Returns the bytes that are given back inside slabs. */
 size_t inside_pages_look(const void *block);

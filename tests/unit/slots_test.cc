@@ -112,6 +112,19 @@ void slots_stay_accessible_while_lists_are_read() {
     inside_read_lists(0);
 }
 
+/* Nor do the SuperSlabs that go back as the program limits its addresses. */
+void superslabs_stay_mapped_while_lists_are_read() {
+    char *block = blocks_of(1, 3 * kMiB)[0];
+    inside_read_lists(1);
+    hak_free(block);
+    inside_unmap_free();
+    volatile char byte = *block;
+    (void)byte;
+    inside_read_lists(0);
+    inside_unmap_free();
+    MUST(msync(block, 1, MS_ASYNC) != 0, "what is free is still mapped");
+}
+
 /* Whoever has seen one canary knows no other. Behind new memory there is none. */
 void canaries_differ_from_block_to_block() {
     constexpr size_t kBytes = 200'000;
@@ -423,6 +436,7 @@ const std::vector<Case> kCases = {
     {"owe", clients_owe_few_slots, {"HAKMEM_PURGE=never", "HAKMEM_HARD_LIMIT=1g"}, 0},
     {"last_superslab", the_region_is_used_to_its_last_superslab, {"HAKMEM_REGION_BYTES=256m"}, 0},
     {"readers", slots_stay_accessible_while_lists_are_read, {}, 0},
+    {"unmapped", superslabs_stay_mapped_while_lists_are_read, {}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
