@@ -269,6 +269,7 @@ AUDITED = (
     ("a stack's walk read what could be read once and is unmapped now", "`stack_test`"),
     ("so did statistics, where a slot became inaccessible meanwhile", "`slots_test`, readers"),
     ("or was unmapped, as the program limited its addresses", "`slots_test`, unmapped"),
+    ("or was the first guarded sample's", "`slots_test`, guards"),
     ("statistics read outside of the packs, by a half-copied record", "`stats_test`"),
     ("`hak_class_uses` claimed 112 TiB; the test of such a record had stopped to make one", "`stats_test`"),
     ("statistics in JSON held bytes that are no UTF-8", "`arena_test`"),

@@ -105,7 +105,7 @@ static void guard_set_records(size_t slot, enum slab_kind kind) {
 }
 
 /* Takes the pool. It is published last, because from then on other threads make pages of it accessible. False: there is
- * no room for a pool, or the kernel does not protect it. */
+ * no room for a pool, or the kernel does not protect it, or a thread may read there. */
 static bool guard_take_slots(struct heap *h) {
     bool zero;
     size_t none = 0, slot = pool_take(&h->client, GUARD_SLOTS, 1, 0, &zero);
@@ -114,7 +114,7 @@ static bool guard_take_slots(struct heap *h) {
     char *at = slot_address(slot);
     guard_set_records(slot, KIND_GUARD_PAGE);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
-    bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
+    bool shut = !region_is_read() && PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
     if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1))) {
         os_catch_crashes(false); /* here if another process has set the option; else it is done, and asks for nothing */
         return true;

@@ -326,9 +326,9 @@ HAK_INLINE bool region_is_scarce(void) {
     return load_relaxed(&hak_region_use.superslabs) >= load_relaxed(&hak_region_use.scarce_from);
 }
 /* Asked before slots become inaccessible: does a thread follow lists of others, perhaps into one of them as it was
- * before? Such a thread counts itself before it loads a list's first block, and a slot is in no list any more once it
- * is a large block's, or its SuperSlab is claimed: as either side is a read-modify-write, one sees the other. In a
- * child that was forked meanwhile all slots stay accessible. */
+ * before? Such a thread counts itself before it loads a list's first block, and a slot is in no list any more once the
+ * caller has it: as either side is a read-modify-write, one sees the other. In a child that was forked meanwhile all
+ * slots stay accessible. */
 HAK_INLINE bool region_is_read(void) { return rmw_add(&hak_region_use.readers, 0) != 0; }
 /* Gives memory to the packs of the slots below this one. Further calls cost nothing. */
 bool region_commit_packs(size_t slots);

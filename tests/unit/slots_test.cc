@@ -125,6 +125,24 @@ void superslabs_stay_mapped_while_lists_are_read() {
     MUST(msync(block, 1, MS_ASYNC) != 0, "what is free is still mapped");
 }
 
+/* Nor do the slots in which the first guarded sample lies. */
+void guards_wait_until_lists_are_read() {
+    auto blocks = blocks_of(4000, 3000);
+    inside_read_lists(1);
+    for (char *block : blocks)
+        hak_free(block);
+    hak_trim();
+    MUST(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0, "the option cannot be set");
+    blocks_of(100, 100);
+    for (char *block : blocks) {
+        volatile char byte = *block;
+        (void)byte;
+    }
+    inside_read_lists(0);
+    blocks_of(100, 100);
+    MUST(counter("guard_sampled") != 0, "no sample is guarded afterwards");
+}
+
 /* Whoever has seen one canary knows no other. Behind new memory there is none. */
 void canaries_differ_from_block_to_block() {
     constexpr size_t kBytes = 200'000;
@@ -437,6 +455,7 @@ const std::vector<Case> kCases = {
     {"last_superslab", the_region_is_used_to_its_last_superslab, {"HAKMEM_REGION_BYTES=256m"}, 0},
     {"readers", slots_stay_accessible_while_lists_are_read, {}, 0},
     {"unmapped", superslabs_stay_mapped_while_lists_are_read, {}, 0},
+    {"guards", guards_wait_until_lists_are_read, {}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
