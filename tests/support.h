@@ -384,9 +384,10 @@ inline int run_misuse(const std::vector<Misuse> &all, const std::string &name, s
     return 0;
 }
 
-/* Returns the block by a way that the compiler cannot follow. */
+/* Returns the block by a way that the compiler cannot follow. Through a place that threads share each would get the
+ * block of another now and then. */
 inline char *hidden(void *block) {
-    static void *volatile place;
+    static thread_local void *volatile place;
     place = block;
     return static_cast<char *>(place);
 }
