@@ -118,6 +118,11 @@ bool os_was_switched(void);
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     return now - then <= UINT32_MAX - OS_AHEAD_MS_MAX ? now - then : 0;
 }
+/* A moment to be stored where 0 means never; whether the one that was stored is less than `ms` ago. */
+HAK_INLINE uint32_t os_stamp_ms(void) { return os_now_ms() | 1; }
+HAK_INLINE bool os_is_recent(uint32_t stamp_ms, unsigned ms) {
+    return stamp_ms != 0 && os_age_ms(os_now_ms(), stamp_ms) < ms;
+}
 char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
 /* qemu's user mode runs the program; it keeps a few bytes for each mapped page, accessible or not. The first call must
  * come before the program may have changed its environment. Makes no system call. */

@@ -133,7 +133,7 @@ void limits_start(void) {
 }
 
 void limits_refresh(void) {
-    store_relaxed(&hak_limits.refreshed_ms, (uint32_t)max_size(os_now_ms(), 1));
+    store_relaxed(&hak_limits.refreshed_ms, os_stamp_ms());
     set_cgroup_bytes(cgroup_min_limit());
 }
 
@@ -145,9 +145,8 @@ void limits_option_set(void) {
 bool limits_poll_pressure(void) {
     if (option(OPT_PRESSURE) == 0)
         return false;
-    uint32_t last = load_relaxed(&hak_limits.refreshed_ms);
     if (account_active_slots() >= REFRESH_FROM_SLOTS && option(OPT_CGROUP) &&
-        (last == 0 || os_age_ms(os_now_ms(), last) >= REFRESH_MS))
+        !os_is_recent(load_relaxed(&hak_limits.refreshed_ms), REFRESH_MS))
         limits_refresh();
     uint64_t percent = cgroup_pressure_percent();
     return percent != CGROUP_NO_NUMBER && percent >= option(OPT_PRESSURE);

@@ -83,7 +83,7 @@ static bool swings(void) {
 bool retain_is_lazy(void) {
     uint64_t purge = option(OPT_PURGE);
     bool lazy = purge == PURGE_LAZY || (purge != PURGE_EAGER && swings());
-    return lazy && !mode()->free_is_zero && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
+    return lazy && !mode()->free_is_zero && !limits_set() && !limits_near() && !purge_lazy_was_refused();
 }
 
 /* Memory of this kind was taken anew. Was it wanted back? It was if some of this kind was given back lately. */
@@ -248,7 +248,7 @@ static void judge_second(struct client *c, uint32_t now, size_t bound) {
     store_relaxed(&f->slots, slots - min_size(slots, unwanted));
     store_relaxed(&f->least, empty);
     unwanted = min_size(unwanted, empty);
-    if (unwanted > bound && !purge_was_refused(now))
+    if (unwanted > bound && !purge_was_refused())
         purge_over(c, empty - (unwanted - bound));
     bound_lazy(c);
     decay(c, now);
@@ -294,7 +294,7 @@ void retain_settle(struct client *c) {
     bool moved = c->since.emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
     c->since.emptied_by_moving = false;
     size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
-    bool over = empty > bound && !purge_was_refused(now);
+    bool over = empty > bound && !purge_was_refused();
     /* In a program with threads the purger purges as soon as the program rests, and while the program is busy what
      * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
      * must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
@@ -346,7 +346,7 @@ bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle) {
     size_t bound = bound_slots();
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());
-    bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused(now);
+    bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused();
     if (over && (*idle || scarce)) /* purge_empty compares with what is settled */
         purge_over(c, account_not_negative((int64_t)kept_slots(bound) - unsettled));
     if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)

@@ -46,10 +46,6 @@ static bool may_have_purger(const struct fork_page *page) {
     return option(OPT_PURGER) && option(OPT_SUPERSLAB) && load_seq(&page->place) == PLACE_FREE;
 }
 
-/* A moment that is no 0, and whether one was less than that ago. */
-static uint32_t stamp_ms(void) { return (uint32_t)max_size(os_now_ms(), 1); }
-static bool is_younger(uint32_t stamp, unsigned ms) { return stamp != 0 && os_age_ms(os_now_ms(), stamp) < ms; }
-
 /* After each change of `heaps`. Whoever stores `several` looks at `heaps` once more, so the last one to store it is
  * right. */
 static void note_several(void) {
@@ -193,7 +189,7 @@ bool presence_thread_made(void) {
     rmw_add(&hak_presence.threads, 1);
     rmw_add(&hak_presence.made, 1); /* pairs with presence_await, as the number of threads does */
     uint32_t none = PURGER_NONE, taken = PLACE_TAKEN;
-    if (load_seq(&page->place) == PLACE_TAKEN && !is_younger(load_seq(&page->place_ms), TAKEN_MS))
+    if (load_seq(&page->place) == PLACE_TAKEN && !os_is_recent(load_seq(&page->place_ms), TAKEN_MS))
         rmw_cas(&page->place, &taken, PLACE_FREE);
     return may_have_purger(page) && load_seq(&page->purger) == PURGER_NONE &&
            rmw_cas(&page->purger, &none, PURGER_MADE);
@@ -214,8 +210,8 @@ bool presence_yield(void) {
     if (page == NULL)
         return false;
     bool there = load_seq(&page->purger) != PURGER_NONE;
-    if ((!there && !is_younger(load_seq(&page->ended_ms), YIELD_MS_MAX)) ||
-        is_younger(load_seq(&page->place_ms), VAIN_MS))
+    if ((!there && !os_is_recent(load_seq(&page->ended_ms), YIELD_MS_MAX)) ||
+        os_is_recent(load_seq(&page->place_ms), VAIN_MS))
         return false;
     uint32_t free = PLACE_FREE;
     rmw_cas(&page->place, &free, PLACE_WANTED);
@@ -226,7 +222,7 @@ bool presence_yield(void) {
 void presence_yielded(bool helped) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t wanted = PLACE_WANTED;
-    store_seq(&page->place_ms, stamp_ms());
+    store_seq(&page->place_ms, os_stamp_ms());
     if (helped)
         store_seq(&page->place, PLACE_TAKEN);
     else
@@ -336,7 +332,7 @@ bool presence_await(void) {
         unsigned stays_ms = (unsigned)min_size(STAYS_MS << min_size(load_relaxed(&ended), 7), LINGER_MS);
         bool yields = load_seq(&page->place) != PLACE_FREE;
         os_wait(&page->purger, PURGER_ENDS, yields ? 0 : stays_ms);
-        store_seq(&page->ended_ms, stamp_ms());
+        store_seq(&page->ended_ms, os_stamp_ms());
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);
         bool stays = !yields && (load_seq(&hak_presence.made) != made || may_stay(page));

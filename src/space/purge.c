@@ -20,16 +20,8 @@ static void note_round(enum purged kind, uint32_t now) {
     rmw_add(&hak_purge.rounds[kind].count, 1);
 }
 
-static void note_refusal(_Atomic uint32_t *refused_ms) {
-    store_relaxed(refused_ms, (uint32_t)max_size(os_now_ms(), 1));
-}
-
-static bool is_recent(uint32_t refused_ms, uint32_t now) {
-    return refused_ms != 0 && os_age_ms(now, refused_ms) < REFUSED_MS;
-}
-
-bool purge_was_refused(uint32_t now) { return is_recent(load_relaxed(&hak_purge.refused_ms), now); }
-bool purge_lazy_was_refused(uint32_t now) { return is_recent(load_relaxed(&hak_purge.lazy_refused_ms), now); }
+bool purge_was_refused(void) { return os_is_recent(load_relaxed(&hak_purge.refused_ms), REFUSED_MS); }
+bool purge_lazy_was_refused(void) { return os_is_recent(load_relaxed(&hak_purge.lazy_refused_ms), REFUSED_MS); }
 
 void purge_shrank_inside(struct client *c, size_t pages) {
     count_add(&c->counters, COUNT_trimmed_pages, pages);
@@ -153,7 +145,7 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     if (fate == FATE_KEPT) {
         account_count_empty(count_bits(empty));
         count(&c->counters, COUNT_purge_failures);
-        note_refusal(&hak_purge.refused_ms);
+        store_relaxed(&hak_purge.refused_ms, os_stamp_ms());
         return 0;
     }
     count_add(&c->counters, fate == FATE_LAZY ? COUNT_lazy_slots : COUNT_purged_slots, count_bits(empty | lazy));
@@ -165,7 +157,7 @@ static enum fate give_pages(void *address, size_t bytes, bool lazy) {
     if (lazy && os_advise(OS_LAZY, address, bytes))
         return FATE_LAZY;
     if (lazy)
-        note_refusal(&hak_purge.lazy_refused_ms);
+        store_relaxed(&hak_purge.lazy_refused_ms, os_stamp_ms());
     return os_advise(OS_PURGE, address, bytes) ? FATE_GONE : FATE_KEPT;
 }
 
@@ -245,7 +237,7 @@ static uint32_t age_of(size_t superslab, uint32_t now) {
 
 /* The next SuperSlab of the walk, which begins with zeroes: the oldest first, and the highest first among equally old
  * ones, of which there may be thousands. The caller purges each or finds it in use, or else the walk does not end: so
- * callers look at the clock anew for what was refused, as the thread may have been stopped since `now`. */
+ * callers end it when the system refuses a purge. */
 static size_t next_cached(struct cache_walk *walk, uint32_t now) {
     size_t top = load_acquire(&hak_region_use.superslabs), at = walk->at;
     while ((at = superslab_find_last(SET_CACHED, at)) != BITSET_NONE && age_of(at, now) < walk->age)
@@ -273,7 +265,7 @@ size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
             continue;
         while ((at = pass == 0 ? next_cached(&walk, now) : superslab_find_last(set, at)) != BITSET_NONE) {
             size_t empty = account_empty_slots(); /* up to 7 for each thread are not counted yet */
-            if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused(os_now_ms()))
+            if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused())
                 return purged;
             size_t max = keep_slots != 0 ? empty - keep_slots : SIZE_MAX;
             purged += purge_superslab(c, at, max, lazy, false, COUNT_cache_evicted_bytes);
@@ -302,7 +294,7 @@ size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms) {
     size_t purged = 0, claimed = 0;
     uint32_t now = os_now_ms();
     for (size_t at = load_acquire(&hak_region_use.superslabs);
-         claimed < slots && !purge_was_refused(now) && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
+         claimed < slots && !purge_was_refused() && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
          superslab_check_hint(SET_LAZY, at)) {
         if (os_age_ms(now, load_relaxed(&superslab_at(at)->lazy_ms)) < age_ms)
             continue;
@@ -322,7 +314,7 @@ size_t purge_cache_max(void) {
 void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
     struct cache_walk walk = {0, 0};
     size_t oldest, cached;
-    while ((cached = account_cached_superslabs()) != 0 && !purge_was_refused(os_now_ms()) &&
+    while ((cached = account_cached_superslabs()) != 0 && !purge_was_refused() &&
            (oldest = next_cached(&walk, now)) != BITSET_NONE) {
         enum counter why;
         if (cached > option(OPT_SS_CACHE_COUNT))

@@ -46,8 +46,8 @@ void purge_decay(struct client *c, uint32_t now_ms);
 void purge_bound_cache(struct client *c, uint32_t now_ms, bool lazy);
 size_t purge_cache_max(void); /* the most wholly empty SuperSlabs that may stay */
 /* Did the system refuse a purge a moment ago, so that trying is pointless? */
-bool purge_was_refused(uint32_t now_ms);
-bool purge_lazy_was_refused(uint32_t now_ms);
+bool purge_was_refused(void);
+bool purge_lazy_was_refused(void);
 
 /* Purges pages inside a slab; the system may take them later if `lazy`. False: it refused. */
 bool purge_pages(void *address, size_t bytes, bool lazy);
