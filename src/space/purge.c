@@ -163,7 +163,7 @@ static enum fate give_pages(void *address, size_t bytes, bool lazy) {
 
 bool purge_pages(void *address, size_t bytes, bool lazy) { return give_pages(address, bytes, lazy) != FATE_KEPT; }
 
-/* Purges claimed slots of a SuperSlab in use, run by run. Returns how many left. */
+/* Purges claimed slots of a SuperSlab, run by run. Returns how many left. */
 static size_t purge_runs(struct client *c, size_t superslab, struct claim claim, bool lazy) {
     size_t purged = 0;
     for (uint32_t left = claim.slots; left != 0;) {
@@ -179,9 +179,8 @@ static size_t purge_runs(struct client *c, size_t superslab, struct claim claim,
 
 /* Purges the SuperSlab's EMPTY slots. If it is wholly free, its wholly free neighbours below go with it in one call,
  * until `max_slots` are reached; the counter `why` counts all of them. */
-static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, bool lazy, bool unused,
-                              enum counter why) {
-    struct claim claim = claim_free(last, unused);
+static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, bool lazy, enum counter why) {
+    struct claim claim = claim_free(last, false);
     uint32_t empty[RUN_SUPERSLABS] = {claim.empty}; /* of those that are wholly claimed */
     if (claim.slots == 0)
         return 0;
@@ -204,11 +203,11 @@ static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, b
     enum fate fate = give_pages(slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES, lazy);
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, why, fate != FATE_KEPT ? n : 0);
-    for (size_t i = 0; i < n && fate != FATE_KEPT; i++)
-        LOG(LOG_FREE, "[SS_FREE] ss=%x evicted: %s (cache_size=%u/%u)",
-            (uintptr_t)slot_address((last - i) * SUPERSLAB_SLOTS), counter_names[why],
-            (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     for (size_t i = 0; i < n; i++) {
+        if (fate != FATE_KEPT)
+            LOG(LOG_FREE, "[SS_FREE] ss=%x evicted: %s (cache_size=%u/%u)",
+                (uintptr_t)slot_address((last - i) * SUPERSLAB_SLOTS), counter_names[why],
+                (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
         if (fate != FATE_GONE || renew_whole(last - i))
             release_claimed(c, last - i, UINT32_MAX, empty[i], fate);
         else
@@ -222,7 +221,7 @@ void purge_huge_rounding(struct client *c) {
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
             word_active(load_relaxed(&superslab_at(i)->word)) != 0)
-            purge_superslab(c, i, 1, false, true, COUNT_cache_evicted_bytes);
+            purge_runs(c, i, claim_free(i, true), false);
 }
 
 /* A walk over the wholly empty SuperSlabs that are resident. */
@@ -268,7 +267,7 @@ size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
             if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused())
                 return purged;
             size_t max = keep_slots != 0 ? empty - keep_slots : SIZE_MAX;
-            purged += purge_superslab(c, at, max, lazy, false, COUNT_cache_evicted_bytes);
+            purged += purge_superslab(c, at, max, lazy, COUNT_cache_evicted_bytes);
             superslab_check_hint(set, at);
         }
     }
@@ -326,7 +325,7 @@ void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
         else
             return;
         size_t excess = cached > purge_cache_max() ? (cached - purge_cache_max()) * SUPERSLAB_SLOTS : 1;
-        purge_superslab(c, oldest, excess, lazy, false, why);
+        purge_superslab(c, oldest, excess, lazy, why);
         superslab_check_hint(SET_CACHED, oldest); /* it may be old: purged with the one above, or taken into use */
     }
 }
@@ -335,8 +334,8 @@ void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
 static void decay_in(struct client *c, unsigned set, uint32_t now) {
     for (size_t at = load_acquire(&hak_region_use.superslabs); (at = superslab_find_last(set, at)) != BITSET_NONE;
          superslab_check_hint(set, at))
-        if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > option(OPT_DECAY_MS))
-            purge_superslab(c, at, 1, false, false, COUNT_cache_evicted_bytes);
+        if (age_of(at, now) > option(OPT_DECAY_MS))
+            purge_superslab(c, at, 1, false, COUNT_cache_evicted_bytes);
 }
 
 void purge_decay(struct client *c, uint32_t now) {
