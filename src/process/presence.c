@@ -91,6 +91,9 @@ static bool has_threads(const struct fork_page *page) {
     return load_seq(&hak_presence.threads) > 0 || load_seq(&hak_presence.heaps) > 1 + purger;
 }
 
+/* May there be a purger, and are there threads for it? */
+static bool has_purpose(const struct fork_page *page) { return may_have_purger(page) && has_threads(page); }
+
 /* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its
  * word has changed. */
 static void call_if_alone(struct fork_page *page) {
@@ -158,16 +161,9 @@ bool presence_find_purger(bool *may_start) {
     if (page == NULL)
         return false;
     bool there = load_seq(&page->purger) > PURGER_LEAVES; /* pairs with presence_leave */
-    if (!may_have_purger(page)) {
-        if (there)
-            wake_parked(page); /* it ends */
-        return false;
-    }
-    if (!there && !has_threads(page))
-        return false;
+    *may_start = !there && has_purpose(page);
     wake_parked(page);
-    *may_start = !there;
-    return there;
+    return there && may_have_purger(page); /* else it ends */
 }
 
 bool presence_has_purger(void) {
@@ -254,7 +250,7 @@ bool presence_want_purger(void) {
 bool presence_claim_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t none = PURGER_NONE;
-    return page != NULL && may_have_purger(page) && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
+    return page != NULL && has_purpose(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
 void presence_release_purger(void) {
@@ -267,9 +263,9 @@ bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t began = os_now_ms(), alone_since = began;
     for (uint32_t now = began;; now = os_now_ms()) {
-        if (load_seq(&page->place) != PLACE_FREE)
+        if (!may_have_purger(page))
             return false;
-        bool alone = option(OPT_PURGER) && !has_threads(page);
+        bool alone = !has_threads(page);
         if (!alone)
             alone_since = now;
         unsigned lingers = load_seq(&hak_presence.heaps) > 1 ? LINGER_MS : 0; /* else the process may end with it */
@@ -288,8 +284,7 @@ bool presence_park(unsigned ms) {
     uint32_t began = os_now_ms(), waited = 0;
     store_seq(&page->purger, PURGER_PARKED);
     while (waited < ms && load_seq(&hak_presence.settlings) == hak_presence.settlings_seen &&
-           !load_seq(&hak_presence.gathered) && load_seq(&page->place) == PLACE_FREE && has_threads(page) &&
-           load_relaxed(&page->purger) == PURGER_PARKED) {
+           !load_seq(&hak_presence.gathered) && has_purpose(page) && load_relaxed(&page->purger) == PURGER_PARKED) {
         os_wait(&page->purger, PURGER_PARKED, ms - waited);
         waited = os_age_ms(os_now_ms(), began);
     }
@@ -309,10 +304,6 @@ bool presence_tick_is_idle(void) {
 void presence_leave(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_LEAVES); }
 void presence_rest(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_WAITS); }
 
-static bool may_stay(const struct fork_page *page) {
-    return option(OPT_PURGER) && load_seq(&page->place) == PLACE_FREE && has_threads(page);
-}
-
 /* Programs whose threads come and go have one purger: each that ends stays twice as long as the one before. */
 bool presence_await(void) {
     static _Atomic unsigned ended; /* relaxed is enough: who ends counts itself when the next may have begun */
@@ -321,7 +312,7 @@ bool presence_await(void) {
     if (rmw_cas(&page->purger, &state, PURGER_WAITS))
         os_wake(&page->purger);
     while (load_seq(&page->purger) <= PURGER_WAITS && !end_wait_as_wanted(page)) {
-        if (load_seq(&page->purger) == PURGER_WAITS && may_stay(page)) {
+        if (load_seq(&page->purger) == PURGER_WAITS && has_purpose(page)) {
             os_wait(&page->purger, PURGER_WAITS, OS_WITHOUT_END);
             continue;
         }
@@ -335,7 +326,7 @@ bool presence_await(void) {
         store_seq(&page->ended_ms, os_stamp_ms());
         /* pairs with presence_thread_made, as these loads do; and with presence_gathered, as presence_leave does */
         store_seq(&page->purger, PURGER_NONE);
-        bool stays = !yields && (load_seq(&hak_presence.made) != made || may_stay(page));
+        bool stays = !yields && (load_seq(&hak_presence.made) != made || has_purpose(page));
         if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
             rmw_add(&ended, 1);
             return false;

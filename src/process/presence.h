@@ -111,7 +111,7 @@ bool presence_want_purger(void);
 /* There is a purger from now on; one caller wins. */
 bool presence_claim_purger(void);
 void presence_release_purger(void);
-/* Sleeps for so long. False: the purger is to end, as the program has had one thread for a while. */
+/* Sleeps for so long. False: the purger is to end: there may be none, or the program has had one thread for a while. */
 bool presence_pause(unsigned ms);
 /* The purger wants to park, and looks at all that has gathered. Only what gathers from now on keeps it from that. */
 void presence_gathers_anew(void);

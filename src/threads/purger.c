@@ -162,8 +162,6 @@ static void purger_work(void) {
         if (!presence_pause(tick_ms))
             break;
         bool idle;
-        if (!option(OPT_PURGER))
-            break;
         if (ticks % IDLE_TICKS_MAX == 1)
             scarce = limits_poll_pressure();
         idle_ticks = retain_tick(&h->client, scarce, unsettled_empty(), &idle) ? 0 : idle_ticks + 1;
