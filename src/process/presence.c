@@ -94,9 +94,10 @@ static bool has_threads(const struct fork_page *page) {
 /* May there be a purger, and are there threads for it? */
 static bool has_purpose(const struct fork_page *page) { return may_have_purger(page) && has_threads(page); }
 
-/* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its
- * word has changed. */
-static void call_if_alone(struct fork_page *page) {
+/* A thread has ended: wakes the purger, and calls it if there is none left. Pairs with presence_pause and
+ * presence_await: the purger sees that there is none left, or its word has changed. */
+static void tell_of_end(struct fork_page *page) {
+    wake_parked(page);
     uint32_t state = load_seq(&page->purger);
     if ((state == PURGER_WAITS || state == PURGER_RUNS) && !has_threads(page) &&
         rmw_cas(&page->purger, &state, state == PURGER_WAITS ? PURGER_ENDS : PURGER_CALLED))
@@ -112,10 +113,8 @@ void presence_heaps_changed(int by) {
     if (before >= 1 && by > 0)
         make_fork_page(); /* another thread was born meanwhile */
     struct fork_page *page = load_acquire(&hak_presence.page);
-    if (by > 0 || page == NULL)
-        return;
-    wake_parked(page);
-    call_if_alone(page);
+    if (by < 0 && page != NULL)
+        tell_of_end(page);
 }
 
 unsigned presence_heaps(void) {
@@ -130,8 +129,7 @@ void presence_thread_ends(void) {
         return;
     if (rmw_add(&hak_presence.threads, -1) <= 0)
         rmw_add(&hak_presence.threads, 1); /* in a child: the thread that forked, which is its first one */
-    wake_parked(page);
-    call_if_alone(page);
+    tell_of_end(page);
 }
 
 bool presence_is_single(void) {
@@ -273,7 +271,7 @@ bool presence_pause(unsigned ms) {
         if (waited >= most)
             return !alone;
         os_wait(&page->purger, PURGER_RUNS, most - waited);
-        store_seq(&page->purger, PURGER_RUNS); /* pairs with call_if_alone, as the look at the threads does */
+        store_seq(&page->purger, PURGER_RUNS); /* pairs with tell_of_end, as the look at the threads does */
     }
 }
 
