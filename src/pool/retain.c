@@ -339,20 +339,19 @@ void retain_thread_ended(struct client *c) {
 
 /* ---- the purger's side ---- */
 
-bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle) {
+bool retain_tick(struct client *c, bool lean, int64_t unsettled) {
     uint32_t now = os_now_ms();
-    *idle = presence_tick_is_idle();
     account_set_clock(now);
     size_t bound = bound_slots();
-    if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
+    if (lean && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());
     bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused();
-    if (over && (*idle || scarce)) /* purge_empty compares with what is settled */
+    if (over && lean) /* purge_empty compares with what is settled */
         purge_over(c, account_not_negative((int64_t)kept_slots(bound) - unsettled));
-    if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
+    if (lean && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
     decay(c, now);
-    return over || !*idle;
+    return over;
 }
 
 unsigned retain_age_ms(int64_t unsettled, unsigned after_ms) {

@@ -59,10 +59,10 @@ bool retain_is_soon(uint32_t given_ms);
 
 /* ---- the purger's side ---- */
 
-/* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they
- * are also enough when memory is `scarce`. `unsettled`: EMPTY slots that threads have not settled, and may sleep on.
- * Returns false when there is nothing more to do. */
-bool retain_tick(struct client *c, bool scarce, int64_t unsettled, bool *idle);
+/* If `lean`, as the program is idle or memory scarce, purges what is over RETAIN_BYTES; in any case what is old.
+ * `unsettled`: EMPTY slots that threads have not settled, and may sleep on. Returns whether anything was over the
+ * bound. */
+bool retain_tick(struct client *c, bool lean, int64_t unsettled);
 /* Milliseconds, more than `after_ms`, after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END:
  * none would. */
 unsigned retain_age_ms(int64_t unsettled, unsigned after_ms);

@@ -143,44 +143,49 @@ static void purge_as_asked(struct heap *h) {
     h->purge_seen = wanted;
 }
 
-/* The purger at work. Its heap is an ordinary one. */
-static void purger_work(void) {
-    struct heap *h = thread_enter();
+/* Gives back until the purger is to end. A tick is idle if nothing was settled and nothing is over the bound. */
+static void tick_until_end(struct heap *h) {
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
     unsigned aged_ms = 0; /* what is so old has left, and nothing was settled since */
     bool scarce = false;
-    if (h != NULL) {
-        thread_empty_heap(h); /* it may have rested */
-        h->client.is_purger = true;
-    }
-    for (unsigned ticks = 1; h != NULL; ticks++) {
+    for (unsigned ticks = 1;; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
             aged_ms = park(h, aged_ms);
             idle_ticks = aged_ms != 0 ? IDLE_TICKS_MAX - 1 : 0; /* what is old by now leaves at the next tick */
             tick_ms = aged_ms != 0 || presence_has_news() ? TICK_MS : REST_MS;
         }
         if (!presence_pause(tick_ms))
-            break;
-        bool idle;
+            return;
+        bool each_second = ticks % IDLE_TICKS_MAX == 0; /* in a busy program a thread may sleep, too */
         if (ticks % IDLE_TICKS_MAX == 1)
             scarce = limits_poll_pressure();
-        idle_ticks = retain_tick(&h->client, scarce, unsettled_empty(), &idle) ? 0 : idle_ticks + 1;
-        if (!idle) {
+        bool quiet = presence_tick_is_idle();
+        bool over = retain_tick(&h->client, quiet || scarce, unsettled_empty());
+        idle_ticks = quiet && !over ? idle_ticks + 1 : 0;
+        if (!quiet) {
             tick_ms = TICK_MS;
             aged_ms = 0;
         }
-        bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
-        if (look || ticks % IDLE_TICKS_MAX == 0) /* in a busy program a thread may sleep, too */
+        if (each_second || idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2)
             purger_empty_idle_caches(h);
         purge_as_asked(h);
-        if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
+        if (idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->client);
-        if (idle || scarce || ticks % IDLE_TICKS_MAX == 0)
+        if (each_second || quiet || scarce)
             pages_look(h);
-        bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
-        halfway &= option(OPT_PURGE) != PURGE_NEVER;
-        if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
-            pages_trim_all(h, SUPERSLABS_ALL, false);
+        bool halfway = idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1;
+        if ((halfway && option(OPT_PURGE) != PURGE_NEVER) || (scarce && each_second))
+            pages_trim_all(h, SUPERSLABS_ALL, false); /* gives back what stayed free from one to the other */
+    }
+}
+
+/* The purger at work. Its heap is an ordinary one. */
+static void purger_work(void) {
+    struct heap *h = thread_enter();
+    if (h != NULL) {
+        thread_empty_heap(h); /* it may have rested */
+        h->client.is_purger = true;
+        tick_until_end(h);
     }
     presence_leave(); /* first: who has left something to the purger before finds that done */
     if (h != NULL) {
