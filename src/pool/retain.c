@@ -52,21 +52,15 @@ static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
 
 /* EMPTY slots that may stay resident. */
 static size_t bound_slots(void) {
-    if (limits_near() && option(OPT_PURGE) != PURGE_NEVER)
+    uint64_t purge = option(OPT_PURGE);
+    if (purge == PURGE_NEVER)
+        return SLOTS_UNBOUNDED;
+    if (purge == PURGE_EAGER || limits_near())
         return 0;
     size_t active = account_active_slots(), given_back = account_inside_bytes() / SLOT_BYTES;
     size_t live = active - min_size(given_back, active);
-    size_t max = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
-    size_t bound = 0;
-    switch ((enum purge_mode)option(OPT_PURGE)) {
-    case PURGE_NEVER: return SLOTS_UNBOUNDED;
-    case PURGE_LAZY:
-    case PURGE_AUTO:
-        bound = min_slots() + load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
-        break;
-    case PURGE_EAGER: break;
-    }
-    return min_size(bound, max);
+    size_t bound = min_slots() + load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
+    return min_size(bound, option(OPT_SS_CACHE_BYTES) / SLOT_BYTES);
 }
 
 size_t retain_bound_bytes(void) {
