@@ -316,9 +316,7 @@ void retain_settle(struct client *c) {
 
 void retain_hand_over(struct client *c) {
     retain_rests(c);
-    retain_settle(c);
-    if (account_empty_slots() > bound_slots())
-        purge_over(c, kept_slots(bound_slots()));
+    retain_settle(c); /* there is no purger to leave anything to */
 }
 
 void retain_look(struct client *c) {
