@@ -44,6 +44,14 @@ static struct retain_state {
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
 } retain_state;
 
+/* Is it so long since this was last due? Then it is due now. */
+static bool is_due(_Atomic uint32_t *last_ms, uint32_t now, uint64_t every_ms) {
+    bool due = os_age_ms(now, load_relaxed(last_ms)) >= every_ms;
+    if (due)
+        store_relaxed(last_ms, now);
+    return due;
+}
+
 /* ---- the bound ---- */
 
 static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
@@ -190,11 +198,9 @@ static void request_look(struct client *c, size_t slots, uint32_t now) {
     size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
     if (peak != seen)
         store_relaxed(&retain_state.growth_peak, peak);
-    if ((slots == 0 && active <= seen) || active < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO ||
-        os_age_ms(now, load_relaxed(&retain_state.last_look_ms)) < LOOK_MS)
-        return;
-    store_relaxed(&retain_state.last_look_ms, now);
-    c->due.chores |= CHORE_LOOK;
+    if ((slots != 0 || active > seen) && active >= LOOKS_FROM_SLOTS && option(OPT_PURGE) >= PURGE_AUTO &&
+        is_due(&retain_state.last_look_ms, now, LOOK_MS))
+        c->due.chores |= CHORE_LOOK;
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {
@@ -235,7 +241,6 @@ static void purge_over(struct client *c, size_t keep) {
 static void judge_second(struct client *c, uint32_t now, size_t bound) {
     struct fast_swings *f = &retain_state.fast;
     size_t peak = load_relaxed(&retain_state.peak_slots), notes = load_relaxed(&retain_state.notes);
-    store_relaxed(&retain_state.last_judged_ms, now);
     store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
     store_relaxed(&retain_state.notes, notes - (notes + 7) / 8);
     size_t empty = account_empty_slots(), slots = load_relaxed(&f->slots), unwanted = load_relaxed(&f->least);
@@ -304,14 +309,12 @@ void retain_settle(struct client *c) {
         purge_lazy(c, SIZE_MAX, 0);
     if (!purger && shrank())
         c->due.chores |= CHORE_RINGS;
-    if (os_age_ms(now, load_relaxed(&retain_state.last_judged_ms)) >= JUDGE_MS)
+    if (is_due(&retain_state.last_judged_ms, now, JUDGE_MS))
         judge_second(c, now, purger ? bound : SLOTS_UNBOUNDED);
-    uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
-    uint64_t trim_ms = option(OPT_DECAY_MS);
-    if (last_trim == 0 || os_age_ms(now, last_trim) >= (limits_near() ? min_size(trim_ms, NEAR_TRIM_MS) : trim_ms)) {
-        store_relaxed(&retain_state.last_trim_ms, now);
-        c->due.chores |= last_trim != 0 ? CHORE_TRIM : 0;
-    }
+    uint64_t trim_ms = limits_near() ? min_size(option(OPT_DECAY_MS), NEAR_TRIM_MS) : option(OPT_DECAY_MS);
+    bool trims = load_relaxed(&retain_state.last_trim_ms) != 0; /* not as the program begins */
+    if (is_due(&retain_state.last_trim_ms, now, trim_ms) && trims)
+        c->due.chores |= CHORE_TRIM;
 }
 
 void retain_hand_over(struct client *c) {
