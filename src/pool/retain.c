@@ -125,7 +125,7 @@ static void bound_lazy(struct client *c) {
     size_t resident = account_resident_slots(), lazy = account_lazy_slots();
     size_t peak = max_size(resident, load_relaxed(&retain_state.peak_slots));
     peak += peak / SLACK_SHARE;
-    if (lazy != 0 && resident + lazy > peak)
+    if (resident + lazy > peak)
         purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
 }
 
@@ -158,15 +158,14 @@ void retain_rests(struct client *c) {
     store_relaxed(&retain_state.wanted_slots, 0);
     store_relaxed(&retain_state.fast.slots, 0);
     store_relaxed(&retain_state.notes, 0);
-    if (account_lazy_slots() != 0)
-        purge_lazy(c, SIZE_MAX, 0);
+    purge_lazy(c, SIZE_MAX, 0);
 }
 
 /* Gives back what is older than the options allow. LAZY memory that nobody wanted for so long was not wanted back. */
 static void decay(struct client *c, uint32_t now) {
     purge_decay(c, now);
     uint64_t age_ms = option(option(OPT_PURGE) == PURGE_LAZY ? OPT_SS_CACHE_AGE_MS : OPT_DECAY_MS);
-    if (account_lazy_slots() != 0 && purge_lazy(c, SIZE_MAX, age_ms) != 0)
+    if (purge_lazy(c, SIZE_MAX, age_ms) != 0)
         store_relaxed(&retain_state.wanted_slots, 0);
 }
 
