@@ -120,7 +120,7 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
 }
 /* A moment to be stored where 0 means never; whether the one that was stored is less than `ms` ago. */
 HAK_INLINE uint32_t os_stamp_ms(void) { return os_now_ms() | 1; }
-HAK_INLINE bool os_is_recent(uint32_t stamp_ms, unsigned ms) {
+HAK_INLINE bool os_is_recent(uint32_t stamp_ms, uint64_t ms) {
     return stamp_ms != 0 && os_age_ms(os_now_ms(), stamp_ms) < ms;
 }
 char **os_environment(void); /* also before libc has started; NULL: not to be had yet */

@@ -63,8 +63,7 @@ static void start_anew(uint64_t now_ns) {
 static struct ace_round end_round(void) {
     static const double times[] = {1, 5, 20};
     uint64_t cpu = os_cpu_ns();
-    uint32_t trims = load_relaxed(&hak_purge.rounds[PURGED_PAGES].count),
-             regrown = load_relaxed(&hak_purge.regrown_slots);
+    uint32_t trims = load_relaxed(&hak_purge.trims), regrown = load_relaxed(&hak_purge.regrown_slots);
     if (cost.fault == 0)
         cost = page_cost_of(SLOT_BYTES);
     double memory = SLOT_SECOND_NS * times[option(OPT_GOAL)] * (limits_near() ? NEAR_FACTOR : 1);

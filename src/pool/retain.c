@@ -89,9 +89,8 @@ bool retain_is_lazy(void) {
 }
 
 /* Memory of this kind was taken anew. Was it wanted back? It was if some of this kind was given back lately. */
-static bool note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
-    if (slots == 0 || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
-        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) > option(OPT_DECAY_MS))
+static bool note_taken(struct client *c, enum purged kind, size_t slots) {
+    if (slots == 0 || !os_is_recent(load_relaxed(&hak_purge.purged_ms[kind]), option(OPT_DECAY_MS)))
         return false;
     count(&c->counters, COUNT_purge_regrets);
     store_relaxed(&retain_state.wanted_slots, load_relaxed(&retain_state.wanted_slots) + slots);
@@ -131,7 +130,7 @@ static void bound_lazy(struct client *c) {
 
 /* Slots without memory were taken since the last settling. Nor does what stays EMPTY beside a purger and does not fit
  * come on top of the peak. */
-static void judge_growth(struct client *c, uint32_t now) {
+static void judge_growth(struct client *c) {
     size_t fresh = c->since.unused_taken - c->since.lazy_taken, empty = account_empty_slots();
     size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
     size_t grown = resident > peak ? resident - peak : 0;
@@ -141,8 +140,8 @@ static void judge_growth(struct client *c, uint32_t now) {
     if (grown != 0 && empty > stays && presence_has_purger() && option(OPT_PURGE) != PURGE_NEVER)
         purge_empty(c, max_size(stays, 1), false);
     size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
-    note_taken(c, PURGED_SLOTS, back, now);
-    swing_fast(c->since.soon_taken, retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0);
+    note_taken(c, PURGED_SLOTS, back);
+    swing_fast(c->since.soon_taken, retain_is_soon(load_relaxed(&hak_purge.purged_ms[PURGED_SLOTS])) ? back : 0);
     bound_lazy(c);
     c->since.unused_taken = 0;
     c->since.lazy_taken = 0;
@@ -210,11 +209,10 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         return;
     c->due.grown_bytes %= SLOT_BYTES;
     rmw_add(&hak_purge.regrown_slots, (uint32_t)slots);
-    uint32_t now = os_now_ms();
-    if (note_taken(c, PURGED_PAGES, slots, now))
+    if (note_taken(c, PURGED_PAGES, slots))
         let_stay_noted(NOTES_PER_WANTED * slots);
     if (presence_has_purger()) /* who is alone looks at frees, and would take from the slabs that it is filling */
-        request_look(c, slots, now);
+        request_look(c, slots, os_now_ms());
 }
 
 /* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
@@ -285,7 +283,7 @@ void retain_settle(struct client *c) {
         store_relaxed(&retain_state.fast.least, empty);
     request_look(c, 0, now);
     if (c->since.unused_taken != 0)
-        judge_growth(c, now);
+        judge_growth(c);
     if (!c->is_purger)
         presence_settled();
     limits_check(c);

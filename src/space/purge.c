@@ -15,17 +15,13 @@
 
 struct purge hak_purge;
 
-static void note_round(enum purged kind, uint32_t now) {
-    store_relaxed(&hak_purge.rounds[kind].last_ms, now);
-    rmw_add(&hak_purge.rounds[kind].count, 1);
-}
-
 bool purge_was_refused(void) { return os_is_recent(load_relaxed(&hak_purge.refused_ms), REFUSED_MS); }
 bool purge_lazy_was_refused(void) { return os_is_recent(load_relaxed(&hak_purge.lazy_refused_ms), REFUSED_MS); }
 
 void purge_shrank_inside(struct client *c, size_t pages) {
     count_add(&c->counters, COUNT_trimmed_pages, pages);
-    note_round(PURGED_PAGES, os_now_ms());
+    store_relaxed(&hak_purge.purged_ms[PURGED_PAGES], os_stamp_ms());
+    rmw_add(&hak_purge.trims, 1);
 }
 
 /* ---- one SuperSlab ---- */
@@ -254,7 +250,7 @@ static size_t next_cached(struct cache_walk *walk, uint32_t now) {
 size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
     size_t purged = 0;
     uint32_t now = os_now_ms();
-    note_round(PURGED_SLOTS, now);
+    store_relaxed(&hak_purge.purged_ms[PURGED_SLOTS], os_stamp_ms());
     static const uint8_t sets[] = {SET_CACHED, SET_EMPTY, SET_ARENA_EMPTY};
     for (unsigned pass = 0; pass < sizeof sets; pass++) {
         unsigned set = sets[pass];

@@ -23,14 +23,12 @@ enum purged {
 
 /* Written by any thread. Each word stands for itself and is a hint, so relaxed accesses are enough. */
 struct purge {
-    struct purge_rounds {
-        _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
-    } rounds[PURGED_KINDS];
+    /* When each kind was last purged; when the system last refused a purge; to take pages lazily. 0: never. */
+    _Atomic uint32_t purged_ms[PURGED_KINDS], refused_ms, lazy_refused_ms;
+    _Atomic uint32_t trims;         /* how often pages inside slabs were purged */
     _Atomic uint32_t regrown_slots; /* so much of what was given back inside slabs is used again */
-    /* When the system last refused a purge; to take pages lazily. 0: never. */
-    _Atomic uint32_t refused_ms, lazy_refused_ms;
-    _Atomic uint32_t lost_slots; /* whose memory the system has taken while it refused to map it anew */
-    _Atomic bool comes_back;     /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
+    _Atomic uint32_t lost_slots;    /* whose memory the system has taken while it refused to map it anew */
+    _Atomic bool comes_back; /* what is purged is wanted back soon: it is to have huge pages then (huge_pages.c) */
 };
 extern HAK_HIDDEN struct purge hak_purge;
 
