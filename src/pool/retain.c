@@ -297,8 +297,9 @@ void retain_settle(struct client *c) {
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()))
         want_purger(c);
-    if (over && !(purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
-                  empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
+    bool waits = purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
+                 empty <= bound * FAR_OVER + FAR_OVER_SLOTS; /* for the purger, or the second's end */
+    if (over && !waits)
         purge_over(c, kept_slots(bound));
     if (account_cached_superslabs() > purge_cache_max())
         purge_bound_cache(c, now, retain_is_lazy());

@@ -111,7 +111,7 @@ static struct claim claim_free(size_t superslab, bool unused) {
         claim.whole = word_active(w) == 0;
         claim.slots = claim.whole || huge ? ~word_active(w) : claim.empty;
         if (claim.empty == 0 && !(unused && huge && !claim.whole && claim.slots != 0))
-            return (struct claim){0, 0, false};
+            return (struct claim){0};
         /* pairs with superslab_give: the pages are nobody's now */
     } while (!PROVEN(purge_claim, rmw_cas(&ss->word, &w, w | claim.slots)));
     superslab_changed(superslab, w, w | claim.slots);
@@ -276,8 +276,8 @@ static struct claim claim_lazy(size_t superslab) {
     uint64_t w = load_acquire(&ss->word);
     uint32_t lazy;
     do {
-        lazy =
-            load_relaxed(&ss->lazy) & ~word_active(w); /* a hint until they are ours: another may take and give them */
+        /* A hint until they are ours: another may take and give them. */
+        lazy = load_relaxed(&ss->lazy) & ~word_active(w);
         if (lazy == 0)
             return (struct claim){0};
     } while (!PROVEN(lazy_claim, rmw_cas(&ss->word, &w, w | lazy)));
