@@ -58,8 +58,9 @@ static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
 
 #define SLOTS_UNBOUNDED (SIZE_MAX / 2)
 
-/* EMPTY slots that may stay resident. */
-static size_t bound_slots(void) {
+/* EMPTY slots that may stay resident. A program that is idle, or empties slots by moving blocks, is `lean`: then the
+ * fixed part is enough. */
+static size_t bound_slots(bool lean) {
     uint64_t purge = option(OPT_PURGE);
     if (purge == PURGE_NEVER)
         return SLOTS_UNBOUNDED;
@@ -67,12 +68,14 @@ static size_t bound_slots(void) {
         return 0;
     size_t active = account_active_slots(), given_back = account_inside_bytes() / SLOT_BYTES;
     size_t live = active - min_size(given_back, active);
-    size_t bound = min_slots() + load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
+    size_t bound = min_slots();
+    if (!lean)
+        bound += load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
     return min_size(bound, option(OPT_SS_CACHE_BYTES) / SLOT_BYTES);
 }
 
 size_t retain_bound_bytes(void) {
-    size_t slots = bound_slots();
+    size_t slots = bound_slots(false);
     return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
 }
 
@@ -169,7 +172,7 @@ static void decay(struct client *c, uint32_t now) {
 }
 
 bool retain_may_note(size_t slabs) {
-    size_t bound = bound_slots();
+    size_t bound = bound_slots(false);
     return bound != 0 &&
            (bound == SLOTS_UNBOUNDED || slabs <= NOTED_FACTOR * min_slots() + load_relaxed(&retain_state.notes));
 }
@@ -270,8 +273,8 @@ void retain_gave_few(struct client *c) {
 void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
-        if (account_empty_slots() > bound_slots())
-            purge_over(c, kept_slots(bound_slots()));
+        if (account_empty_slots() > bound_slots(false))
+            purge_over(c, kept_slots(bound_slots(false)));
         return;
     }
     size_t empty = account_settle(c);
@@ -287,9 +290,9 @@ void retain_settle(struct client *c) {
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
-    bool moved = c->since.emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
+    bool moved = c->since.emptied_by_moving;
     c->since.emptied_by_moving = false;
-    size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
+    size_t bound = bound_slots(moved);
     bool over = empty > bound && !purge_was_refused();
     /* In a program with threads the purger purges as soon as the program rests, and while the program is busy what
      * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
@@ -335,9 +338,7 @@ void retain_thread_ended(struct client *c) {
 bool retain_tick(struct client *c, bool lean, int64_t unsettled) {
     uint32_t now = os_now_ms();
     account_set_clock(now);
-    size_t bound = bound_slots();
-    if (lean && bound != SLOTS_UNBOUNDED)
-        bound = min_size(bound, min_slots());
+    size_t bound = bound_slots(lean);
     bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused();
     if (over && lean) /* purge_empty compares with what is settled */
         purge_over(c, account_not_negative((int64_t)kept_slots(bound) - unsettled));

@@ -122,6 +122,21 @@ void free_all(const std::vector<void *> &blocks) {
 
 /* ---- which slabs are sparse ---- */
 
+/* Else PURGE=never gives back what a program empties by moving blocks. */
+TEST(Dense, WhatIsEmptiedStaysWherePurgeIsNever) {
+    constexpr size_t kMany = 5000;
+    ASSERT_EQ(hak_option_set("PURGE", "never"), 0);
+    std::vector<void *> blocks(kMany);
+    for (void *&block : blocks)
+        block = hak_malloc(kBytes);
+    long purged = counter("purged_slots"), emptied = counter("dense_emptied_slots");
+    for (void *block : blocks)
+        hak_free_dense(block);
+    EXPECT_GT(counter("dense_emptied_slots") - emptied, 50);
+    EXPECT_EQ(counter("purged_slots"), purged);
+    ASSERT_EQ(hak_option_set("PURGE", "auto"), 0);
+}
+
 TEST(Sparse, AreSlabsBelowTheBound) {
     inside_defrag_bound_set(1, 10 | 20 << 16 | uint64_t{100} << 32);
     EXPECT_TRUE(inside_defrag_is_sparse(1, 9, 0));
