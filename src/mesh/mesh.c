@@ -376,7 +376,7 @@ static void close_slab(struct mesh_pass *p, const struct held *held) {
     held->meshed->unused = slab_purged(s);
     if (slab_purged(s) != 0)
         pages_forget(s);
-    purge_is_apart(slot_of(s) / SUPERSLAB_SLOTS);
+    purge_begin_apart(slot_of(s) / SUPERSLAB_SLOTS);
     drop_unused(held);
     meshed_close(s, held->live, held->blocks);
     outbox_drain_closed(p->heap, s);

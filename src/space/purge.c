@@ -46,16 +46,13 @@ void purge_split_huge_page(size_t superslab) {
         rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT);
 }
 
-/* False: a part of the SuperSlab has a mapping of its own already, or needs none. */
-static bool begin_apart(size_t superslab) {
+bool purge_begin_apart(size_t superslab) {
     return load_relaxed(&superslab_at(superslab)->huge) != HUGE_NONE && region_note_apart(superslab, true);
 }
 
-void purge_is_apart(size_t superslab) { begin_apart(superslab); }
-
 bool purge_keep_apart(void *at, size_t bytes) {
     return load_relaxed(&hak_region_use.apart) >= MAPPED_APART_MAX ||
-           !begin_apart(region_offset(at) / SUPERSLAB_BYTES) || region_renew(at, bytes, false);
+           !purge_begin_apart(region_offset(at) / SUPERSLAB_BYTES) || region_renew(at, bytes, false);
 }
 
 /* The first of the free slots, which are ours, are kept apart. Returns those that have lost their memory: they stay

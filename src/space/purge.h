@@ -56,8 +56,9 @@ void purge_shrank_inside(struct client *c, size_t pages);
  * undoes the purge. So the first pages that are purged in a SuperSlab get a mapping of their own. False: the system
  * refused half-way, and some of the pages are unmapped now: nobody may ever touch them. */
 bool purge_keep_apart(void *at, size_t bytes);
-/* Call it after mapping something else over whole pages of this SuperSlab: that keeps them apart as well. */
-void purge_is_apart(size_t superslab);
+/* Call it after mapping something else over whole pages of this SuperSlab, too: that keeps them apart. False: some had
+ * a mapping of their own already, or need none. */
+bool purge_begin_apart(size_t superslab);
 /* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
 /* Gives fresh memory to a SuperSlab that is the caller's alone, with a huge page or without. False: it may have lost
