@@ -277,12 +277,14 @@ bool presence_pause(unsigned ms) {
 
 void presence_gathers_anew(void) { store_seq(&hak_presence.gathered, false); }
 
+bool presence_has_news(void) { return load_seq(&hak_presence.settlings) != hak_presence.settlings_seen; }
+
 bool presence_park(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t began = os_now_ms(), waited = 0;
     store_seq(&page->purger, PURGER_PARKED);
-    while (waited < ms && load_seq(&hak_presence.settlings) == hak_presence.settlings_seen &&
-           !load_seq(&hak_presence.gathered) && has_purpose(page) && load_relaxed(&page->purger) == PURGER_PARKED) {
+    while (waited < ms && !presence_has_news() && !load_seq(&hak_presence.gathered) && has_purpose(page) &&
+           load_relaxed(&page->purger) == PURGER_PARKED) {
         os_wait(&page->purger, PURGER_PARKED, ms - waited);
         waited = os_age_ms(os_now_ms(), began);
     }
@@ -290,8 +292,6 @@ bool presence_park(unsigned ms) {
     store_seq(&page->purger, PURGER_RUNS);
     return waited < ms;
 }
-
-bool presence_has_news(void) { return load_relaxed(&hak_presence.settlings) != hak_presence.settlings_seen; }
 
 bool presence_tick_is_idle(void) {
     uint32_t seen = hak_presence.settlings_seen;
