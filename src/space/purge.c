@@ -175,8 +175,6 @@ static size_t purge_runs(struct client *c, size_t superslab, struct claim claim,
 static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, bool lazy, enum counter why) {
     struct claim claim = claim_free(last, false);
     uint32_t empty[RUN_SUPERSLABS] = {claim.empty}; /* of those that are wholly claimed */
-    if (claim.slots == 0)
-        return 0;
     if (!claim.whole)
         return purge_runs(c, last, claim, lazy);
     size_t n = 1, purged = count_bits(claim.empty), below = 0;
@@ -184,9 +182,7 @@ static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, b
         if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
             break;
         claim = claim_free(last - n, false);
-        if (claim.slots == 0)
-            break;
-        if (!claim.whole) { /* taken into use just now */
+        if (!claim.whole) { /* taken into use just now, or nothing of it is EMPTY */
             below = purge_runs(c, last - n, claim, lazy);
             break;
         }
