@@ -294,9 +294,7 @@ void retain_settle(struct client *c) {
     c->since.emptied_by_moving = false;
     size_t bound = bound_slots(moved);
     bool over = empty > bound && !purge_was_refused();
-    /* In a program with threads the purger purges as soon as the program rests, and while the program is busy what
-     * nobody needs for a second goes, unless the excess is large. If no purger runs it is wanted, but starting a thread
-     * must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
+    /* A thread must start in malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()))
         want_purger(c);

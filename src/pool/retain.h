@@ -1,19 +1,14 @@
-/* What stays resident without being used, and when that is judged: the policy over purge.h.
+/* What stays resident without being used, and when that is judged: the policy over purge.h. All that leaves, and by
+ * which bound, is a table in docs/design.md, "Giving memory back".
  *
- *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
- *     use, so that a program that frees everything shrinks as it frees, without another call. When more are EMPTY,
- *     they are purged down to three quarters of the bound.
+ *  1. Retained are the EMPTY slots. With PURGE=auto their bound is RETAIN_BYTES, RETAIN_PERCENT of what is in use, so
+ *     that a program that frees everything shrinks as it frees, and what fast swings need. When more are EMPTY, three
+ *     quarters of the bound stay.
  *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
- *     DECAY_MS: it swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the
- *     program rests, when all that may be resident would exceed the peak by an eighth, and near a limit. What is wanted
- *     back within a tenth of a second should have stayed: more may with each round, and after two rounds all of it.
+ *     DECAY_MS: it swings, and what leaves is LAZY. What is wanted back within a tenth of a second should have stayed.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and
- *     purges what is over the bound. In a program with threads a purger thread does the latter when the program rests.
- *     While it is busy a settling thread purges, once a second, what nobody needed since; what is far over the bound;
- *     and of what is over RETAIN_BYTES as much as the heap grows above its peak. The purger is wanted when the heap is
- *     of some size or something is over the bound, and begins at the next slow malloc. What a program
- *     empties by moving blocks, its thread purges itself, except for RETAIN_BYTES. Where there is no purger, slow
- *     mallocs look at times whether the heap is quiet.
+ *     purges what is over the bound. In a busy program that has a purger, it purges only what nobody needed for a
+ *     second, what is far over the bound, and as much as the heap grows above its peak.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
