@@ -174,24 +174,26 @@ static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, s
     store_relaxed(&s->tiny.list, list);
 }
 
-/* How many pages' blocks all look as if they were free. Most blocks are not read, as one that is out ends the look at
- * its page. */
-HAK_READS_PROGRAM_BYTES static unsigned pages_that_look_free(const struct slab *s, size_t block_bytes) {
-    size_t page = os_page_bytes(), carved = slab_carved(s) * block_bytes;
-    uintptr_t slab = (uintptr_t)slab_address(s);
-    unsigned pages = 0;
-    for (unsigned i = 0; (i + 1) * page <= carved; i++) {
-        if (slab_purged(s) >> i & 1)
-            continue;
-        uintptr_t begin = slab + i * page, end = begin + page;
-        uintptr_t block = slab + i * page / block_bytes * block_bytes;
-        if (block < begin && slab_purged(s) >> (i - 1) & 1)
-            block += block_bytes; /* its link lies in a purged page, which a look would bring back */
-        while (block < end && block_looks_free(s, block))
-            block += block_bytes;
-        pages += block >= end;
-    }
-    return pages;
+/* Do all blocks of the page look free? Most blocks are not read, as one that is out ends the look. */
+HAK_READS_PROGRAM_BYTES static bool page_looks_free(const struct slab *s, size_t block_bytes, unsigned i) {
+    size_t page = os_page_bytes();
+    uintptr_t slab = (uintptr_t)slab_address(s), begin = slab + i * page, end = begin + page;
+    uintptr_t block = slab + i * page / block_bytes * block_bytes;
+    if (slab_purged(s) >> i & 1)
+        return false;
+    if (block < begin && slab_purged(s) >> (i - 1) & 1)
+        block += block_bytes; /* its link lies in a purged page, which a look would bring back */
+    while (block < end && block_looks_free(s, block))
+        block += block_bytes;
+    return block >= end;
+}
+
+/* Do so many pages look free? */
+static bool pages_look_free(const struct slab *s, size_t block_bytes, unsigned wanted) {
+    unsigned left = (unsigned)(slab_carved(s) * block_bytes / os_page_bytes());
+    for (unsigned i = 0; wanted != 0 && wanted <= left; i++, left--)
+        wanted -= page_looks_free(s, block_bytes, i);
+    return wanted == 0;
 }
 
 static bool touches(uint32_t pages, size_t offset, size_t bytes) {
@@ -287,7 +289,7 @@ size_t pages_trim(struct slab *s, enum trim how) {
     uint32_t rest = tail_pages(s, bytes) | (s->tiny.page_flags & PAGES_LAZY && !lazy ? slab_purged(s) : 0);
     unsigned resident = (unsigned)(SLOT_BYTES / os_page_bytes()) - count_bits(slab_purged(s));
     unsigned worth = how == TRIM_BUSY ? (resident + TRIM_WORTH_SHARE - 1) / TRIM_WORTH_SHARE : 1;
-    return how == TRIM_ALL || rest != 0 || pages_that_look_free(s, bytes) >= worth ? trim(s, rest, lazy) : 0;
+    return how == TRIM_ALL || rest != 0 || pages_look_free(s, bytes, worth) ? trim(s, rest, lazy) : 0;
 }
 
 HAK_NOINLINE unsigned pages_lost_blocks(const struct slab *s, size_t block_bytes) {
