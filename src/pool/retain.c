@@ -343,7 +343,7 @@ bool retain_tick(struct client *c, bool lean, int64_t unsettled) {
     if (lean && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
     decay(c, now);
-    return over;
+    return over && !purge_was_refused();
 }
 
 unsigned retain_age_ms(int64_t unsettled, unsigned after_ms) {

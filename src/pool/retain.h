@@ -56,7 +56,7 @@ bool retain_is_soon(uint32_t given_ms);
 
 /* If `lean`, as the program is idle or memory scarce, purges what is over RETAIN_BYTES; in any case what is old.
  * `unsettled`: EMPTY slots that threads have not settled, and may sleep on. Returns whether anything was over the
- * bound. */
+ * bound; what the system refuses to take, as locked memory, is not. */
 bool retain_tick(struct client *c, bool lean, int64_t unsettled);
 /* Milliseconds, more than `after_ms`, after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END:
  * none would. */

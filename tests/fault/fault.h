@@ -60,6 +60,7 @@ unsigned fault_threads_started(void);   /* ever */
 int fault_purger_is_parked(void);       /* and nobody has woken it */
 const char *fault_name(int call);
 void fault_clock_advance(unsigned ms);
+unsigned fault_waits(void); /* that were to end by the clock, ever */
 
 /* Options that are only read at the start. Call before the first allocation. */
 void fault_no_reservation(void);    /* REGION_BYTES=0 */

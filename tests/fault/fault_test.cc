@@ -386,6 +386,52 @@ TEST(Purger, WakesForAnOutbox) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the outbox was never sent, status " << status;
 }
 
+void *hold_and_sleep(void *barrier) {
+    void *held = hak_malloc(100);
+    pthread_barrier_wait(static_cast<pthread_barrier_t *>(barrier));
+    pthread_barrier_wait(static_cast<pthread_barrier_t *>(barrier));
+    hak_free(held);
+    return nullptr;
+}
+
+constexpr unsigned kDecayMs = 10000, kTickMs = 100;
+
+[[noreturn]] void run_locked() {
+    alarm(kPointSeconds / 2);
+    pthread_barrier_t barrier;
+    pthread_t other;
+    pthread_barrier_init(&barrier, nullptr, 2);
+    hak_option_set("PURGER", "1");
+    hak_option_set("DECAY_MS", std::to_string(kDecayMs).c_str());
+    pthread_create(&other, nullptr, hold_and_sleep, &barrier);
+    pthread_barrier_wait(&barrier);
+    std::vector<void *> blocks(300);
+    for (void *&block : blocks) /* enough to start a purger */
+        block = hak_malloc(60000);
+    const fault_plan locked = {FAULT_madvise, 1, kNever, EINVAL, FAULT_NONE_DONE, SIZE_MAX};
+    fault_arm(&locked);
+    for (void *block : blocks)
+        hak_free(block);
+    unsigned waits = fault_waits();
+    while (!fault_purger_is_parked())
+        sched_yield();
+    bool rests = fault_waits() - waits < kDecayMs / kTickMs / 2, refused = fault_injected_into(FAULT_madvise) != 0;
+    pthread_barrier_wait(&barrier);
+    pthread_join(other, nullptr);
+    _exit(!rests || !refused);
+}
+
+/* If it fails, a program whose memory is locked wakes ten times a second, some for good. */
+TEST(Purger, ParksWhereNothingCanBePurged) {
+    fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_locked();
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
 /* ---- the clock ---- */
 
 constexpr unsigned kDayMs = 24 * 60 * 60 * 1000;

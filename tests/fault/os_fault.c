@@ -29,6 +29,7 @@
 #include "../../src/heap/heap.h"
 #include "../../src/blocks/kinds.h"
 #include "../../src/base/options.h"
+#include "../../src/process/presence.h"
 #include "../../src/secure/secure_span.h"
 #include "../../src/space/purge.h"
 #include "../../src/space/superslab.h"
@@ -41,6 +42,7 @@ static _Atomic size_t committed_bytes;
 static _Atomic unsigned threads_started;
 static _Atomic(_Atomic uint32_t *) parked_word;
 static _Atomic uint32_t parked_value;
+static _Atomic unsigned timed_waits;
 static _Atomic unsigned clock_ms = 1000000;
 
 /* ---- the gate ---- */
@@ -206,7 +208,11 @@ static long gate_syscall(long number, ...) {
         const struct timespec *time = (const struct timespec *)d; /* NOLINT: an address */
         if (time->tv_sec == 0 && time->tv_nsec == 0)              /* no wait: can the word be read? */
             return syscall(number, a, b, c, d, e, f);
-        fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000)); /* a wait takes no time */
+        if (load_relaxed(&parked_word) == (_Atomic uint32_t *)a) /* NOLINT: an address */
+            store_relaxed(&parked_word, NULL);
+        rmw_add(&timed_waits, 1);
+        /* A wait takes no time, and ends a little late. */
+        fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000) + 1);
         sched_yield();
         errno = ETIMEDOUT;
         return -1;
@@ -275,7 +281,7 @@ size_t fault_occupied_bytes(void) { return load_relaxed(&occupied_bytes); }
 size_t fault_committed_bytes(void) { return load_relaxed(&committed_bytes); }
 int fault_purger_is_parked(void) {
     _Atomic uint32_t *word = load_acquire(&parked_word);
-    return word != NULL && load_relaxed(word) == load_relaxed(&parked_value);
+    return word != NULL && load_relaxed(&parked_value) == PURGER_PARKED && load_relaxed(word) == PURGER_PARKED;
 }
 unsigned fault_threads_started(void) { return load_relaxed(&threads_started); }
 unsigned fault_injected_into(int call) { return load_relaxed(&injected[call]); }
@@ -290,6 +296,7 @@ const char *fault_name(int call) {
 }
 
 void fault_clock_advance(unsigned ms) { atomic_fetch_add(&clock_ms, ms); }
+unsigned fault_waits(void) { return load_relaxed(&timed_waits); }
 
 static void set_start_option(enum option o, uint64_t value) {
     os_commit(&start_options, sizeof start_options); /* the start froze them */
