@@ -10,7 +10,8 @@
 #define LINGER_MS 2000
 #define STAYS_MS 2
 /* A thread that needs the purger's place waits so long for its end, and then looks for the place if one ended so long
- * ago; not again for a second. A program that got the place has no purger for a minute. */
+ * ago; not again for a second. A program that got the place has no purger for a minute, nor has one that was refused a
+ * purger. */
 #define YIELD_MS_MAX 500
 #define VAIN_MS 1000
 #define TAKEN_MS 60000
@@ -40,10 +41,16 @@ static void make_fork_page(void) {
     store_release(&hak_presence.page, &fork_memory.page);
 }
 
+static bool place_is_free(struct fork_page *page) {
+    uint32_t place = load_seq(&page->place);
+    return place == PLACE_FREE || (place == PLACE_TAKEN && !os_is_recent(load_seq(&page->place_ms), TAKEN_MS) &&
+                                   rmw_cas(&page->place, &place, PLACE_FREE));
+}
+
 /* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would
  * tell of the purger's stack as the program's. */
-static bool may_have_purger(const struct fork_page *page) {
-    return option(OPT_PURGER) && option(OPT_SUPERSLAB) && load_seq(&page->place) == PLACE_FREE;
+static bool may_have_purger(struct fork_page *page) {
+    return option(OPT_PURGER) && option(OPT_SUPERSLAB) && place_is_free(page);
 }
 
 /* After each change of `heaps`. Whoever stores `several` looks at `heaps` once more, so the last one to store it is
@@ -92,7 +99,7 @@ static bool has_threads(const struct fork_page *page) {
 }
 
 /* May there be a purger, and are there threads for it? */
-static bool has_purpose(const struct fork_page *page) { return may_have_purger(page) && has_threads(page); }
+static bool has_purpose(struct fork_page *page) { return may_have_purger(page) && has_threads(page); }
 
 /* A thread has ended: wakes the purger, and calls it if there is none left. Pairs with presence_pause and
  * presence_await: the purger sees that there is none left, or its word has changed. */
@@ -182,9 +189,7 @@ bool presence_thread_made(void) {
         return false;
     rmw_add(&hak_presence.threads, 1);
     rmw_add(&hak_presence.made, 1); /* pairs with presence_await, as the number of threads does */
-    uint32_t none = PURGER_NONE, taken = PLACE_TAKEN;
-    if (load_seq(&page->place) == PLACE_TAKEN && !os_is_recent(load_seq(&page->place_ms), TAKEN_MS))
-        rmw_cas(&page->place, &taken, PLACE_FREE);
+    uint32_t none = PURGER_NONE;
     return may_have_purger(page) && load_seq(&page->purger) == PURGER_NONE &&
            rmw_cas(&page->purger, &none, PURGER_MADE);
 }
@@ -251,8 +256,11 @@ bool presence_claim_purger(void) {
     return page != NULL && has_purpose(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
-void presence_release_purger(void) {
+void presence_refused_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t free = PLACE_FREE;
+    store_seq(&page->place_ms, os_stamp_ms());
+    rmw_cas(&page->place, &free, PLACE_TAKEN);
     store_release(&page->purger, PURGER_NONE);
     os_wake(&page->purger); /* who waits for a start may have met this one */
 }

@@ -147,6 +147,11 @@ void *inside_heap_of(const void *block) { return load_relaxed(&slab_at_offset(re
 int inside_heap_is_of_arena(void) { return heap_is_of_arena(hak_heap); }
 int inside_has_purger(void) { return presence_has_purger(); }
 int inside_purger_is_there(void) { return load_relaxed(&hak_presence.page->purger) != PURGER_NONE; }
+void inside_take_purgers_place(unsigned ms_ago) {
+    store_seq(&hak_presence.page->place_ms, (os_now_ms() - ms_ago) | 1);
+    store_seq(&hak_presence.page->place, PLACE_TAKEN);
+    os_wake(&hak_presence.page->purger);
+}
 int inside_last_thread_calls_purger(void) {
     presence_heaps_changed(1);
     store_seq(&hak_presence.page->purger, PURGER_WAITS);

@@ -98,10 +98,11 @@ size_t inside_heaps_at_rest(void);
 void *inside_heap_of(const void *block); /* a tiny one's */
 int inside_heap_is_of_arena(void);       /* the calling thread's */
 int inside_has_purger(void);
-int inside_purger_is_there(void);          /* in any state, once a thread was made */
-int inside_last_thread_calls_purger(void); /* one that waits, as there were threads; in a process that has none */
-int inside_threads(void);                  /* that calls of pthread_create made in this process, as far as it knows */
-void inside_await_tick(void);              /* until the purger has seen that the heap was settled just now */
+int inside_purger_is_there(void);                /* in any state, once a thread was made */
+void inside_take_purgers_place(unsigned ms_ago); /* as a thread that was refused */
+int inside_last_thread_calls_purger(void);       /* one that waits, as there were threads; in a process that has none */
+int inside_threads(void);     /* that calls of pthread_create made in this process, as far as it knows */
+void inside_await_tick(void); /* until the purger has seen that the heap was settled just now */
 void inside_await_park(void); /* likewise, and has parked since. Its pauses are short if the clock says so */
 /* What the library does where a program calls pthread_create, and in the new thread. */
 void inside_before_thread(void);

@@ -33,6 +33,8 @@ void live(std::vector<void *> *kept = nullptr) {
             hak_free(block);
 }
 
+void work() { hak_free(memset(hak_malloc(3 * kMiB), 1, 1)); } /* by way of the pool */
+
 /* Another thread that has a heap, and some size: so there is a purger. The thread is none of the library's making. */
 class Sleeper {
   public:
@@ -46,7 +48,7 @@ class Sleeper {
         there.get_future().wait();
         void *large = hak_malloc(8 * kMiB);
         while (!inside_has_purger())
-            hak_free(memset(hak_malloc(200 * kKiB), 1, 200 * kKiB));
+            work();
         hak_free(large);
     }
     ~Sleeper() { end(); }
@@ -156,6 +158,21 @@ TEST(RestsOfASmallProgram, PurgersFollowOneAnother) { let_purgers_follow(); }
 TEST(RestsOfASmallProgram, ThreadsThatAreMadeSomeOtherWayHaveAPurger) {
     let_purgers_follow();
     Sleeper sleeper;
+}
+
+/* The program has a thread there, and makes no further one. */
+TEST_F(Rests, APurgerComesAMinuteAfterItsPlaceWasTaken) {
+    void *large = hak_malloc(8 * kMiB);
+    inside_take_purgers_place(0);
+    while (inside_has_purger())
+        usleep(1000);
+    for (int i = 0; i < 100; i++)
+        work();
+    EXPECT_FALSE(inside_has_purger());
+    inside_take_purgers_place(60 * 1000);
+    while (!inside_has_purger())
+        work();
+    hak_free(large);
 }
 
 TEST_F(Rests, TrimEmptiesThem) {
