@@ -92,6 +92,11 @@ def rust_host():
     return re.search(r"^host: (.*)$", output("rustc", "-vV"), re.MULTILINE).group(1)
 
 
+# What ./hak test tests of the workspace: all but what writes proto.rs, which needs 50 crates that the command does not,
+# and with them others of its features, so that it is compiled again. ./hak soak tests all.
+COMMAND_CRATES = ("--workspace", "--exclude", "hakmem-proto")
+
+
 def in_cli(command, *words, env=None, **more):
     """In cli/, into build/cli: cargo COMMAND WORDS… for this machine (a named target is what cli/.cargo/config.toml
     needs). In ./hak test clippy compiles, and a warning is an error: so its lints need no build of their own; and

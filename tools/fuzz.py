@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from base import BUILD, ROOT, Failed, Steps, die, figures, number, run, teed
-from build import compile_logged, in_cli
+from build import COMMAND_CRATES, compile_logged, in_cli
 from packages import need
 
 FUZZERS = ("operations", "damage", "options")
@@ -77,5 +77,5 @@ def fuzz(*words):
 
 def fuzz_readers(seconds):
     """Each reader of the command gets damaged input for so long, all of a crate's at once."""
-    in_cli("test", "--workspace", "--exclude", "hakmem-proto", "--lib", "--bins", "--", "--nocapture", "--test-threads",
-           "64", "any_", "every_fact", env={"HAKMEM_FUZZ_SECONDS": seconds})
+    in_cli("test", *COMMAND_CRATES, "--lib", "--bins", "--", "--nocapture", "--test-threads", "64", "any_",
+           "every_fact", env={"HAKMEM_FUZZ_SECONDS": seconds})

@@ -20,8 +20,8 @@ import packages
 from base import BENCH, BUILD, JOBS, LIBRARY, ROOT, TOOL, Steps, die, figures, forked, output, python, run
 from bench import suite_names, workloads
 from fuzz import FUZZERS, fuzz_targets
-from build import (WITH_CLANG, WITH_GCC, build_bench, build_cli, build_library, build_lines, compile_in,
-                   configure_in, in_cli)
+from build import (COMMAND_CRATES, WITH_CLANG, WITH_GCC, build_bench, build_cli, build_library, build_lines,
+                   compile_in, configure_in, in_cli)
 from lint import lint, lint_text
 from packages import missing, need, obtained, present
 from use import doc, run_demo
@@ -85,7 +85,7 @@ def one_test(name, test):
     if name == "cli":
         build_bench()
         build_cli()
-        in_cli("test", "--workspace", test, env={"HAKMEM_LIBRARY": BENCH / "libhakmem.so"})
+        in_cli("test", *COMMAND_CRATES, test, env={"HAKMEM_LIBRARY": BENCH / "libhakmem.so"})
         return
     if name not in TEST_BUILDS:
         die(f"./hak test STAGE TEST: STAGE is one of: cli {' '.join(TEST_BUILDS)}")
@@ -164,7 +164,7 @@ def stage_cli():
     build_cli()
     library = os.environ["HAKMEM_LIBRARY"] = str(BENCH / "libhakmem.so")
     tests = ROOT / "cli/tests"
-    step("tests of the command", in_cli, "test", "--workspace")
+    step("tests of the command", in_cli, "test", *COMMAND_CRATES)
     step("report in a browser", "python3", tests / "report_browser.py", TOOL)
     step("map and live page in a browser", "python3", tests / "map_browser.py", TOOL, library)
     step("heap profiles", "python3", tests / "profile_test.py", TOOL, library)
