@@ -36,7 +36,9 @@ hakmem-sys = { path = "$(echo "$SCRATCH"/hakmem-sys-*)" }
 END
 awk '/^```/ { n++; next } n == 1' hakmem/README.md >"$SCRATCH/program/src/main.rs"
 cp Cargo.lock "$SCRATCH/program"
-cargo build --offline --manifest-path "$SCRATCH/program/Cargo.toml" --target-dir "$SCRATCH/target"
+# With CFLAGS, which stand behind the crate's own, its sources compile in a third of the time.
+CFLAGS=-O0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 \
+  cargo build --offline --manifest-path "$SCRATCH/program/Cargo.toml" --target-dir "$SCRATCH/target"
 HAKMEM_STATS=1 "$SCRATCH/target/debug/program" 2>&1 | grep '^hakmem [0-9.]*, process' ||
   fail "the program does not use HAKMEM"
 nm "$SCRATCH/target/debug/program" >"$SCRATCH/symbols"

@@ -117,7 +117,7 @@ cross_clang=("${cross[@]}" -DCMAKE_C_COMPILER=clang -DCMAKE_C_COMPILER_TARGET=aa
 
 googletest() {
   [[ -f $BUILD/googletest/lib/libgtest.a ]] && return
-  cmake -S /usr/src/googletest -B "$BUILD/googletest-build" "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=Release \
+  cmake -S /usr/src/googletest -B "$BUILD/googletest-build" "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=None \
     -DBUILD_GMOCK=OFF -DCMAKE_INSTALL_PREFIX="$BUILD/googletest" -DCMAKE_INSTALL_LIBDIR=lib >/dev/null
   cmake --build "$BUILD/googletest-build" --parallel "$JOBS" >/dev/null
   cmake --install "$BUILD/googletest-build" >/dev/null
@@ -212,13 +212,14 @@ riscv64() {
 
 # ---- musl ----
 
-# The library from its own build, including the C++ operators; there is no C++ library to link with.
+# musl_library BUILD_TYPE CHECKED: the library from its own build, including the C++ operators; there is no C++ library to
+# link with.
 musl_library() {
   printf '#!/bin/sh\nREALGCC=g++ exec musl-gcc "$@"\n' >"$BUILD/musl-g++"
   chmod +x "$BUILD/musl-g++"
-  cmake -S "$ROOT" -B "$BUILD/musl" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=musl-gcc \
+  cmake -S "$ROOT" -B "$BUILD/musl" -G Ninja -DCMAKE_BUILD_TYPE="$1" -DCMAKE_C_COMPILER=musl-gcc \
     -DCMAKE_CXX_COMPILER="$BUILD/musl-g++" -DCMAKE_CXX_COMPILER_WORKS=1 -DCMAKE_CXX_ABI_COMPILED=1 \
-    -DHAKMEM_CHECKED="$1" >/dev/null
+    -DHAKMEM_CHECKED="$2" >/dev/null
   cmake --build "$BUILD/musl" --parallel "$JOBS"
 }
 
@@ -232,16 +233,21 @@ musl_cc() {
   musl-gcc -std=gnu17 -D_GNU_SOURCE -O2 -I"$ROOT/include" -idirafter "$BUILD/kernel" -fno-builtin "$@" -pthread
 }
 
+musl_links() {
+  local here=$BUILD/musl
+  musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/shared" "$here/libhakmem.so" -Wl,-rpath,"$here"
+  musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/static" -static "$here/libhakmem.a"
+  "$here/shared"
+  "$here/static"
+}
+
 # Without dlopen_test: musl's loader refuses libraries with initial-exec thread-local variables after the start.
 musl_tests() {
-  local library=$BUILD/musl/libhakmem.so here=$BUILD/musl checked
-  for checked in ON OFF; do
-    musl_library "$checked"
-    musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/shared" "$library" -Wl,-rpath,"$here"
-    musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/static" -static "$here/libhakmem.a"
-    "$here/shared"
-    "$here/static"
-  done
+  local here=$BUILD/musl
+  musl_library Debug ON
+  musl_links
+  musl_library Release OFF
+  musl_links
   musl_cc "$ROOT/tests/unit/stack_static.c" -I"$ROOT/src" -o "$here/stack" -static "$here/libhakmem.a" \
     -Wl,--eh-frame-hdr
   "$here/stack"
