@@ -52,8 +52,9 @@ def ctest_in(name, *words, **more):
 
 
 # By the directory below build/. gcc: the library as it is shipped, under every test except the model checker's. clang:
-# with assertions, under the tests that the sanitized builds, which also have assertions, do not run; and the model
-# checker, which has assertions in every build and is built only here.
+# with assertions, under the tests to which they may add something and which the sanitized builds, which also have
+# assertions, do not run, and a fourth as long; and the model checker, which has assertions in every build and is built
+# only here.
 TEST_BUILDS = {
     "gcc": ("release", *WITH_GCC, "-DHAKMEM_TESTS=ON", "-DHAKMEM_RACES=OFF"),
     "clang": ("checked", *WITH_CLANG, "-DHAKMEM_RACES=ON", "-DHAKMEM_TESTS_ONCE=ON"),
@@ -66,9 +67,9 @@ def build_tests(name, **more):
     compile_in(name, *TEST_BUILDS[name], **more)
 
 
-def stage_of_tests(name):
+def stage_of_tests(name, **more):
     build_tests(name)
-    ctest_in(name)
+    ctest_in(name, **more)
 
 
 def stage_pairs():
@@ -320,7 +321,7 @@ def stage_docs():
 STAGES = {  # the longest first
     "cli": stage_cli,
     "gcc": lambda: stage_of_tests("gcc"),
-    "clang": lambda: stage_of_tests("clang"),
+    "clang": lambda: stage_of_tests("clang", env={"HAK_TEST_SHORTER": 4}),
     "asan": lambda: stage_of_tests("asan"),
     "tsan": lambda: stage_of_tests("tsan"),
     "programs": stage_programs,
