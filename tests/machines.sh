@@ -212,8 +212,8 @@ riscv64() {
 
 # ---- musl ----
 
-# musl_library BUILD_TYPE CHECKED: the library from its own build, including the C++ operators; there is no C++ library to
-# link with.
+# musl_library BUILD_TYPE CHECKED: the library from its own build, including the C++ operators; there is no C++ library
+# to link with.
 musl_library() {
   printf '#!/bin/sh\nREALGCC=g++ exec musl-gcc "$@"\n' >"$BUILD/musl-g++"
   chmod +x "$BUILD/musl-g++"

@@ -87,8 +87,8 @@ defined() {
   nm --defined-only -g "$@" | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u
 }
 
-# A build without override has only hak_* symbols, in both libraries, and works beside the system's malloc. Not optimized:
-# that would take three times as long, and changes none of them.
+# A build without override has only hak_* symbols, in both libraries, and works beside the system's malloc. It is not
+# optimized: that would take three times as long, and changes none of them.
 embedding() {
   local directory=$SCRATCH/embed
   cmake -S "$SOURCE" -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DHAKMEM_OVERRIDE=OFF >/dev/null
