@@ -270,6 +270,8 @@ AUDITED = (
     ("so did statistics, where a slot became inaccessible meanwhile", "`slots_test`, readers"),
     ("or was unmapped, as the program limited its addresses", "`slots_test`, unmapped"),
     ("or was the first guarded sample's", "`slots_test`, guards"),
+    ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
+     "`huge_pages_test`, arena_lost"),
     ("statistics read outside of the packs, by a half-copied record", "`stats_test`"),
     ("`hak_class_uses` claimed 112 TiB; the test of such a record had stopped to make one", "`stats_test`"),
     ("statistics in JSON held bytes that are no UTF-8", "`arena_test`"),

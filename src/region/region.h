@@ -195,11 +195,8 @@ enum superslab_moved {
 enum { HAD_HUGE_MAX = 4 }; /* SuperSlabs that the program's end reads for `had_huge`: some 500 us */
 
 struct superslab {
-    _Atomic uint64_t word; /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
-    union {
-        _Atomic uint32_t changed_ms;    /* when a slot last became EMPTY */
-        _Atomic uint32_t next_unmapped; /* while it waits to be mapped: the next one that waits, + 1; 0: none */
-    };
+    _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
+    _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
     _Alignas(8) _Atomic uint8_t
         offer[SUPERSLAB_SLOTS];                  /* class + 1 of the slab on offer there, and OFFER_IN_ARENA; a hint */
@@ -216,15 +213,14 @@ struct superslab {
     _Atomic uint8_t node;        /* the NUMA node of its resident slots' memory: see superslab.h */
     _Atomic bool had_huge;       /* a huge block was freed here: the program's end looks. A hint */
     _Atomic bool undumped;       /* it is left out of core dumps, as its arena wants; see region_set_dumped */
-    /* while it has memory in part: its slots that have, from the lowest, which whoever took the chain writes; and the
-     * next such SuperSlab, + 1, 0: none */
+    /* while it has memory in part: its slots that have, from the lowest, which whoever took the chain writes */
     _Atomic uint8_t mapped_slots;
-    _Atomic bool apart; /* a part has a mapping of its own: see purge_keep_apart */
-    _Atomic uint32_t next_part;
-    _Atomic uint32_t lazy;    /* slots that are LAZY: see superslab.h */
-    _Atomic uint32_t lazy_ms; /* when a slot last became LAZY; a hint */
-    _Atomic uint32_t changed; /* slots of slabs that may have got free pages: see pages.h */
-    _Atomic uint64_t secure;  /* secure mode: its spans, if it is cut into spans; see secure_span.c */
+    _Atomic bool apart;            /* a part has a mapping of its own: see purge_keep_apart */
+    _Atomic uint32_t next_waiting; /* while it waits for memory, or for the rest: the next one, + 1; 0: none */
+    _Atomic uint32_t lazy;         /* slots that are LAZY: see superslab.h */
+    _Atomic uint32_t lazy_ms;      /* when a slot last became LAZY; a hint */
+    _Atomic uint32_t changed;      /* slots of slabs that may have got free pages: see pages.h */
+    _Atomic uint64_t secure;       /* secure mode: its spans, if it is cut into spans; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 

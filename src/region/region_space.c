@@ -54,17 +54,16 @@ void region_undump_again(void *at, size_t bytes) {
  * In a window: SuperSlabs that could not be mapped when they were due. Everywhere: those that a refused call has
  * unmapped. */
 
-static _Atomic uint32_t *next_unmapped(uint32_t i) { return &superslab_at(i - 1)->next_unmapped; }
-static _Atomic uint32_t *next_part(uint32_t i) { return &superslab_at(i - 1)->next_part; }
+static _Atomic uint32_t *next_waiting(uint32_t i) { return &superslab_at(i - 1)->next_waiting; }
 
 /* `head` is a chain of SuperSlabs, as number + 1. A list is only ever taken whole, so there is no ABA. */
-static void put_chain(_Atomic uint32_t *list, _Atomic uint32_t *(*next_of)(uint32_t), uint32_t head) {
+static void put_chain(_Atomic uint32_t *list, uint32_t head) {
     uint32_t last = head, next;
-    while ((next = load_relaxed(next_of(last))) != 0)
+    while ((next = load_relaxed(next_waiting(last))) != 0)
         last = next;
     uint32_t before = load_relaxed(list);
     do
-        store_relaxed(next_of(last), before);
+        store_relaxed(next_waiting(last), before);
     while (!rmw_cas(list, &before, head)); /* pairs with take_chain, for the links */
 }
 static uint32_t take_chain(_Atomic uint32_t *list) { return load_relaxed(list) != 0 ? rmw_swap(list, 0) : 0; }
@@ -80,8 +79,8 @@ bool region_note_apart(size_t superslab, bool apart) {
 void region_put_unmapped(size_t first, size_t n) {
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
-        store_relaxed(&superslab_at(i)->next_unmapped, 0);
-        put_chain(&hak_region_use.unmapped, next_unmapped, (uint32_t)i + 1);
+        store_relaxed(&superslab_at(i)->next_waiting, 0);
+        put_chain(&hak_region_use.unmapped, (uint32_t)i + 1);
     }
 }
 
@@ -92,9 +91,9 @@ size_t region_map_unmapped(void) {
     struct superslab *ss = superslab_at(head - 1);
     char *at = slot_address((size_t)(head - 1) * SUPERSLAB_SLOTS);
     void *got = os_map(OS_AT, at, SUPERSLAB_BYTES);
-    uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->next_unmapped) : head;
+    uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->next_waiting) : head;
     if (rest != 0)
-        put_chain(&hak_region_use.unmapped, next_unmapped, rest);
+        put_chain(&hak_region_use.unmapped, rest);
     if (got != at)
         return BITSET_NONE;
     region_undump_again(at, SUPERSLAB_BYTES);
@@ -115,7 +114,7 @@ static uint32_t without_memory(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
     store_relaxed(&ss->mapped_slots, 0);
-    store_relaxed(&ss->next_part, 0);
+    store_relaxed(&ss->next_waiting, 0);
     return (uint32_t)superslab + 1;
 }
 
@@ -157,7 +156,7 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     for (size_t i = first; *blocked && i < first + n; i++)
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX);
     for (size_t i = first; !*blocked && reserved && i < first + n; i++)
-        put_chain(&hak_region_use.parts, next_part, without_memory(i));
+        put_chain(&hak_region_use.parts, without_memory(i));
     if (!*blocked && !reserved)
         region_put_unmapped(first, n);
     return false;
@@ -181,7 +180,7 @@ static uint32_t begin_part(void) {
 bool region_begin_in_part(void) {
     uint32_t first = mode()->free_is_shut ? 0 : begin_part();
     if (first != 0)
-        put_chain(&hak_region_use.parts, next_part, first);
+        put_chain(&hak_region_use.parts, first);
     return first != 0;
 }
 
@@ -207,9 +206,9 @@ uint32_t region_map_slots(unsigned slots, size_t *superslab) {
     if (!map_slots((size_t)(head - 1) * SUPERSLAB_SLOTS + have, n, &blocked))
         n = 0;
     store_relaxed(&ss->mapped_slots, (uint8_t)(have + n));
-    uint32_t rest = have + n == SUPERSLAB_SLOTS || blocked ? load_relaxed(&ss->next_part) : head;
+    uint32_t rest = have + n == SUPERSLAB_SLOTS || blocked ? load_relaxed(&ss->next_waiting) : head;
     if (rest != 0)
-        put_chain(&hak_region_use.parts, next_part, rest);
+        put_chain(&hak_region_use.parts, rest);
     *superslab = head - 1;
     return (uint32_t)(low_bits(n) << have);
 }

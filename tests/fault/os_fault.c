@@ -352,12 +352,12 @@ struct fault_slots fault_count_slots(void) {
     }
     n.active -= load_relaxed(&hak_purge.lost_slots), n.nobodys -= load_relaxed(&hak_purge.lost_slots);
     for (uint32_t at = load_acquire(&hak_region_use.parts); at != 0;
-         at = load_relaxed(&superslab_at(at - 1)->next_part)) {
+         at = load_relaxed(&superslab_at(at - 1)->next_waiting)) {
         size_t lacks = SUPERSLAB_SLOTS - load_relaxed(&superslab_at(at - 1)->mapped_slots);
         n.active -= lacks, n.nobodys -= lacks; /* likewise */
     }
     for (uint32_t at = load_acquire(&hak_region_use.unmapped); at != 0;
-         at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
+         at = load_relaxed(&superslab_at(at - 1)->next_waiting)) {
         n.active -= SUPERSLAB_SLOTS; /* not lost: the next thread that needs a SuperSlab tries to map it */
         n.nobodys -= SUPERSLAB_SLOTS;
     }

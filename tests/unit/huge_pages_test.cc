@@ -255,6 +255,24 @@ void what_was_lost_in_a_pause_serves_again() {
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Nor is it lost if an arena ends that had it. */
+void what_an_arena_lost_serves_again() {
+    void *client = client_with_huge_pages_to_come(1);
+    hak_arena *arena = hak_arena_new(nullptr);
+    char *block = static_cast<char *>(hak_arena_malloc(arena, kSuperSlab));
+    MUST(slot_of(block) == 0, "it lies in slot %zu", slot_of(block));
+    hak_free(block);
+    inside_page_cost_huge(kDearNs, 1);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    hak_trim();
+    MUST(breaks.lost == 1, "nothing was refused");
+    hak_arena_destroy(arena);
+    for (size_t i = 0; i < 2 * kPerSuperSlab; i++)
+        *inside_slot_address(take_small_slot(client)) = 1;
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
 /* Whether the program touches larger blocks whole is seen by what lies behind seven eighths of one. */
 void a_block_is_touched_whole_if_its_end_is() {
     constexpr size_t kBytes = 3 * kMiB / 2;
@@ -301,5 +319,6 @@ const std::vector<Case> kCases = {
     {"back_timed", what_was_purged_is_timed_as_it_comes_back, kTimed, 0},
     {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
     {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
+    {"arena_lost", what_an_arena_lost_serves_again, kTimed, 0},
     {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
 };
