@@ -62,7 +62,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
     enum contents contents = superslab_is_touched_whole(wish->tag) ? CONTENTS_TOUCHED : CONTENTS_SPANS;
     if (slot != BITSET_NONE && !wish->was_cached && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0 &&
         !huge_pages_wanted_back(slot, wish->slots, contents)) {
-        region_put_unmapped(slot / SUPERSLAB_SLOTS, 1);
+        superslab_put_unmapped(slot / SUPERSLAB_SLOTS, 1);
         slot = BITSET_NONE;
     }
     while (slot == BITSET_NONE) {
@@ -70,7 +70,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
         if (superslab == BITSET_NONE)
             return take_in_part(wish);
         if (!huge_pages_consider(superslab, 1, contents)) {
-            region_put_unmapped(superslab, 1);
+            superslab_put_unmapped(superslab, 1);
             return BITSET_NONE;
         }
         slot = superslab_take(superslab, true, wish);
@@ -317,7 +317,7 @@ static size_t take_new_run(struct client *c, size_t n, size_t align, bool *zero)
     superslab_give_new(got, first - got);
     superslab_give_new(first + n, got + whole - (first + n));
     if (!huge_pages_consider(first, n, CONTENTS_RUN)) {
-        region_put_unmapped(first, n);
+        superslab_put_unmapped(first, n);
         account_count_resident(-(ptrdiff_t)(n * SUPERSLAB_SLOTS));
         arena_lost(c->arena, n * SUPERSLAB_SLOTS);
         return BITSET_NONE;
@@ -360,7 +360,7 @@ void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
 
 void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
-    region_put_unmapped(first, n);
+    superslab_put_unmapped(first, n);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), 0);
     retain_settle(c);
 }

@@ -200,7 +200,7 @@ static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, b
         if (fate != FATE_GONE || renew_whole(last - i))
             release_claimed(c, last - i, UINT32_MAX, empty[i], fate);
         else
-            region_put_unmapped(last - i, 1);
+            superslab_put_unmapped(last - i, 1);
     }
     return below + (fate != FATE_KEPT ? purged : 0);
 }

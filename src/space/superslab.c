@@ -455,6 +455,12 @@ void superslab_give_new(size_t first, size_t n) {
     }
 }
 
+void superslab_put_unmapped(size_t first, size_t n) {
+    for (size_t i = first; i < first + n; i++)
+        superslab_end_lazy(i, superslab_lazy_in(i, ALL_SLOTS));
+    region_put_unmapped(first, n);
+}
+
 bool superslab_map_waiting(void) {
     size_t superslab = region_map_unmapped();
     if (superslab != BITSET_NONE)

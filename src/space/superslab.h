@@ -215,6 +215,8 @@ void superslab_begin_run(size_t first, size_t n, unsigned node);
 void superslab_give_run(size_t first, size_t n, bool resident);
 /* SuperSlabs that nobody has had yet become available. */
 void superslab_give_new(size_t first, size_t n);
+/* The caller's SuperSlabs have lost their memory, and wait to be mapped again. */
+void superslab_put_unmapped(size_t first, size_t n);
 /* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
 bool superslab_map_waiting(void);
 /* Gives memory to `slots` slots, or to what is left, of a SuperSlab that cannot have memory as a whole: *superslab. */

@@ -273,6 +273,29 @@ void what_an_arena_lost_serves_again() {
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Slots that were LAZY are not once the system has unmapped them, nor when they are mapped again. */
+void what_was_lost_is_not_lazy() {
+    unsigned tag = inside_tiny_class_of(1000) + 1;
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    inside_page_cost_small(kSmallNs);
+    inside_page_cost_huge(kCheapNs, 1);
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        MUST(inside_pool_take(client, 1, 1, tag, &zero) == i, "not slot %zu", i);
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        inside_pool_give(client, i, 1, tag);
+    inside_pool_give(client, inside_pool_take(client, 1, 1, tag, &zero), 1, tag);
+    MUST(inside_pool_count().lazy_slots == kPerSuperSlab - 1, "%zu slots are LAZY", inside_pool_count().lazy_slots);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    inside_pool_purge(client, 0);
+    MUST(breaks.lost == 1, "nothing was refused");
+    MUST(inside_pool_disagrees() == nullptr, "lost: %s", inside_pool_disagrees());
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        MUST(!inside_is_lazy(take_small_slot(client)), "slot %zu is LAZY", i);
+    MUST(inside_pool_count().superslabs_peak == 1, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
 /* Whether the program touches larger blocks whole is seen by what lies behind seven eighths of one. */
 void a_block_is_touched_whole_if_its_end_is() {
     constexpr size_t kBytes = 3 * kMiB / 2;
@@ -320,5 +343,9 @@ const std::vector<Case> kCases = {
     {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
     {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
     {"arena_lost", what_an_arena_lost_serves_again, kTimed, 0},
+    {"lost_lazy",
+     what_was_lost_is_not_lazy,
+     {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0", "HAKMEM_PURGE=lazy", "HAKMEM_RETAIN_BYTES=0"},
+     0},
     {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
 };
