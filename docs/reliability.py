@@ -273,6 +273,8 @@ AUDITED = (
     ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
      "`huge_pages_test`, arena_lost"),
     ("LAZY slots that a refused call had unmapped counted as LAZY for good", "`huge_pages_test`, lost_lazy"),
+    ("what an arena's huge block had lost to a refused call counted against the arena's limit for good",
+     "`huge_pages_test`, arena_limit"),
     ("statistics read outside of the packs, by a half-copied record", "`stats_test`"),
     ("`hak_class_uses` claimed 112 TiB; the test of such a record had stopped to make one", "`stats_test`"),
     ("statistics in JSON held bytes that are no UTF-8", "`arena_test`"),

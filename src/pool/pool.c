@@ -360,6 +360,7 @@ void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
 
 void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
+    arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
     superslab_put_unmapped(first, n);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), 0);
     retain_settle(c);

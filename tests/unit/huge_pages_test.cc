@@ -273,6 +273,18 @@ void what_an_arena_lost_serves_again() {
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Nor does it count against the arena's limit any more. */
+void what_an_arena_lost_is_not_counted() {
+    client_with_huge_pages_to_come(1);
+    hak_arena_options options = {};
+    options.limit_bytes = kSuperSlab;
+    hak_arena *arena = hak_arena_new(&options);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    MUST(hak_arena_malloc(arena, 5 * kMiB / 4) != nullptr, "the arena is full");
+    MUST(breaks.lost == 1, "nothing was refused");
+}
+
 /* Slots that were LAZY are not once the system has unmapped them, nor when they are mapped again. */
 void what_was_lost_is_not_lazy() {
     unsigned tag = inside_tiny_class_of(1000) + 1;
@@ -343,6 +355,7 @@ const std::vector<Case> kCases = {
     {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
     {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
     {"arena_lost", what_an_arena_lost_serves_again, kTimed, 0},
+    {"arena_limit", what_an_arena_lost_is_not_counted, kTimed, 0},
     {"lost_lazy",
      what_was_lost_is_not_lazy,
      {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0", "HAKMEM_PURGE=lazy", "HAKMEM_RETAIN_BYTES=0"},
