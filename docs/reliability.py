@@ -270,6 +270,8 @@ AUDITED = (
     ("so did statistics, where a slot became inaccessible meanwhile", "`slots_test`, readers"),
     ("or was unmapped, as the program limited its addresses", "`slots_test`, unmapped"),
     ("or was the first guarded sample's", "`slots_test`, guards"),
+    ("or was mapped anew, which the system refused when it had unmapped it",
+     "`huge_pages_test`, read; `slots_test`, read_moved"),
     ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
      "`huge_pages_test`, arena_lost"),
     ("LAZY slots that a refused call had unmapped counted as LAZY for good", "`huge_pages_test`, lost_lazy"),

@@ -140,7 +140,7 @@ static bool reconsider(size_t slot, unsigned slots, enum contents contents) {
             time_huge_page(slot);
         else if (!purge_renew(superslab, false))
             return false;
-        huge = pay;
+        huge = superslab_has_huge_page(slot);
         superslab_put_back(superslab, span_mask(slots, SUPERSLAB_SLOTS - slots), 0);
     }
     if (timed && !pay && !huge)

@@ -321,16 +321,16 @@ bool region_note_apart(size_t superslab, bool apart);
 HAK_INLINE bool region_is_scarce(void) {
     return load_relaxed(&hak_region_use.superslabs) >= load_relaxed(&hak_region_use.scarce_from);
 }
-/* Asked before slots become inaccessible: does a thread follow lists of others, perhaps into one of them as it was
- * before? Such a thread counts itself before it loads a list's first block, and a slot is in no list any more once the
- * caller has it: as either side is a read-modify-write, one sees the other. In a child that was forked meanwhile all
- * slots stay accessible. */
+/* Asked before slots become inaccessible, or may if the system refuses a call: does a thread follow lists of others,
+ * perhaps into one of them as it was before? Such a thread counts itself before it loads a list's first block, and a
+ * slot is in no list any more once the caller has it: as either side is a read-modify-write, one sees the other. In a
+ * child that was forked meanwhile all slots stay accessible. */
 HAK_INLINE bool region_is_read(void) { return rmw_add(&hak_region_use.readers, 0) != 0; }
 /* Gives memory to the packs of the slots below this one. Further calls cost nothing. */
 bool region_commit_packs(size_t slots);
-/* Replaces memory that nobody else uses by fresh memory, with huge pages (if the system has some) or without: whole
- * pages of one SuperSlab, or whole SuperSlabs. False: it failed. Then whole SuperSlabs have been unmapped; of less than
- * that a part may be unmapped. */
+/* Replaces memory that nobody else uses, or reads (region_is_read), by fresh memory, with huge pages (if the system has
+ * some) or without: whole pages of one SuperSlab, or whole SuperSlabs. False: it failed. Then whole SuperSlabs have
+ * been unmapped; of less than that a part may be unmapped. */
 bool region_renew(void *at, size_t bytes, bool huge);
 
 /* Sets whether core dumps have the SuperSlab. Called by whoever gives it to an arena or takes it away. False: the

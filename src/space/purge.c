@@ -51,7 +51,7 @@ bool purge_begin_apart(size_t superslab) {
 }
 
 bool purge_keep_apart(void *at, size_t bytes) {
-    return load_relaxed(&hak_region_use.apart) >= MAPPED_APART_MAX ||
+    return load_relaxed(&hak_region_use.apart) >= MAPPED_APART_MAX || region_is_read() ||
            !purge_begin_apart(region_offset(at) / SUPERSLAB_BYTES) || region_renew(at, bytes, false);
 }
 
@@ -80,6 +80,8 @@ static bool held_small_blocks(size_t superslab) {
 }
 
 bool purge_renew(size_t superslab, bool huge) {
+    if (region_is_read())
+        return true;
     region_note_apart(superslab, false);
     store_relaxed(&superslab_at(superslab)->huge, huge ? HUGE_WHOLE : HUGE_NONE);
     return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, huge);

@@ -53,16 +53,17 @@ bool purge_pages(void *address, size_t bytes, bool lazy);
 void purge_shrank_inside(struct client *c, size_t pages);
 /* Call it after purging whole pages in part of a SuperSlab; nobody touches them meanwhile. The kernel's own collector
  * (khugepaged) makes a huge page of any 2 MiB of one mapping that wants huge pages and has one page resident, which
- * undoes the purge. So the first pages that are purged in a SuperSlab get a mapping of their own. False: the system
- * refused half-way, and some of the pages are unmapped now: nobody may ever touch them. */
+ * undoes the purge. So the first pages that are purged in a SuperSlab get a mapping of their own, unless a thread may
+ * read there (region_is_read). False: the system refused half-way, and some of the pages are unmapped now: nobody may
+ * ever touch them. */
 bool purge_keep_apart(void *at, size_t bytes);
 /* Call it after mapping something else over whole pages of this SuperSlab, too: that keeps them apart. False: some had
  * a mapping of their own already, or need none. */
 bool purge_begin_apart(size_t superslab);
 /* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
-/* Gives fresh memory to a SuperSlab that is the caller's alone, with a huge page or without. False: it may have lost
- * its memory. */
+/* Gives fresh memory to a SuperSlab that is the caller's alone, with a huge page or without, unless a thread may read
+ * there. False: it may have lost its memory. */
 bool purge_renew(size_t superslab, bool huge);
 /* Purges slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct client *c);

@@ -23,6 +23,7 @@
 #include "heap/search.h"
 #include "pool/huge_pages.h"
 #include "pool/pool.h"
+#include "space/purge.h"
 
 #define MOVED_RUNS_MAX 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
 #define MOVED_KEPT_MAX 4096 /* SuperSlabs, a mapping each and one between */
@@ -100,8 +101,7 @@ static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
 static bool without_huge_page(size_t superslab) {
     if (load_relaxed(&superslab_at(superslab)->huge) != HUGE_WHOLE || option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
-    store_relaxed(&superslab_at(superslab)->huge, HUGE_NONE);
-    return region_renew(slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES, false);
+    return purge_renew(superslab, false);
 }
 
 static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -165,7 +165,7 @@ static bool keep_moved(size_t superslab, size_t n) {
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->single.bytes), superslab = first_superslab(s);
     bool moved = is_moved_run(superslab) && !(resident && keep_moved(superslab, n));
-    bool is_fresh = moved && huge_remap(superslab, n);
+    bool is_fresh = moved && !region_is_read() && huge_remap(superslab, n);
     bool broken = moved && !is_fresh && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
     if (is_fresh || broken)
         forget_move(superslab);

@@ -255,6 +255,33 @@ void what_was_lost_in_a_pause_serves_again() {
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Nothing is mapped anew while somebody reads there: the system may refuse that when it has unmapped what was there. */
+void superslabs_stay_mapped_while_lists_are_read() {
+    void *client = client_with_huge_pages_to_come(1);
+    unsigned tag = inside_tiny_class_of(1000) + 1;
+    inside_page_cost_huge(kDearNs, 1);
+    inside_read_lists(1);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        MUST(take_small_slot(client) == i && breaks.lost == 0, "slot %zu: lost as it came back", i);
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        inside_pool_give(client, i, 1, tag);
+    hak_trim();
+    MUST(breaks.lost == 0, "lost as it was purged");
+    MUST(hak_malloc(5 * kMiB / 4) == inside_slot_address(0) && breaks.lost == 0, "lost as a huge block's end");
+}
+
+/* Nor are pages inside slabs. */
+void pages_stay_mapped_while_lists_are_read() {
+    inside_read_lists(1);
+    for (size_t bytes : {size_t{64}, size_t{6000}}) {
+        breaks = {1, 64 * kKiB - 1, 0, INT_MAX, 0};
+        std::vector<char *> kept = purged_inside_slabs(bytes, 65536 / bytes / 2);
+        MUST(breaks.lost == 0, "%zu bytes: %d were lost", bytes, breaks.lost);
+    }
+}
+
 /* Nor is it lost if an arena ends that had it. */
 void what_an_arena_lost_serves_again() {
     void *client = client_with_huge_pages_to_come(1);
@@ -354,6 +381,8 @@ const std::vector<Case> kCases = {
     {"back_timed", what_was_purged_is_timed_as_it_comes_back, kTimed, 0},
     {"back_small", what_was_purged_comes_back_small_in_a_pause, kTimed, 0},
     {"back_lost", what_was_lost_in_a_pause_serves_again, kTimed, 0},
+    {"read", superslabs_stay_mapped_while_lists_are_read, kTimed, 0},
+    {"read_pages", pages_stay_mapped_while_lists_are_read, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"arena_lost", what_an_arena_lost_serves_again, kTimed, 0},
     {"arena_limit", what_an_arena_lost_is_not_counted, kTimed, 0},
     {"lost_lazy",

@@ -125,6 +125,18 @@ void superslabs_stay_mapped_while_lists_are_read() {
     MUST(msync(block, 1, MS_ASYNC) != 0, "what is free is still mapped");
 }
 
+/* Nor does what a huge block left that the kernel had moved there before. */
+void what_was_moved_stays_mapped_while_lists_are_read() {
+    char *block = blocks_of(1, 3 * kMiB)[0];
+    blocks_of(1, 3 * kMiB);
+    block = static_cast<char *>(hak_realloc(block, 5 * kMiB));
+    blocks_of(2, 3 * kMiB);
+    inside_read_lists(1);
+    breaks = {3 * kSuperSlab, 3 * kSuperSlab, 1, 1, 0};                   /* the first of them moves the pages */
+    MUST(hak_realloc(block, 12 * kMiB) != nullptr, "there is no memory"); /* Linux moves it again from 6.17 on */
+    MUST(breaks.lost == 0, "what it left is unmapped");
+}
+
 /* Nor do the slots in which the first guarded sample lies. */
 void guards_wait_until_lists_are_read() {
     auto blocks = blocks_of(4000, 3000);
@@ -455,6 +467,7 @@ const std::vector<Case> kCases = {
     {"last_superslab", the_region_is_used_to_its_last_superslab, {"HAKMEM_REGION_BYTES=256m"}, 0},
     {"readers", slots_stay_accessible_while_lists_are_read, {}, 0},
     {"unmapped", superslabs_stay_mapped_while_lists_are_read, {}, 0},
+    {"read_moved", what_was_moved_stays_mapped_while_lists_are_read, {}, 0},
     {"guards", guards_wait_until_lists_are_read, {}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
