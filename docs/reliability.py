@@ -275,6 +275,7 @@ AUDITED = (
     ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
      "`huge_pages_test`, arena_lost"),
     ("LAZY slots that a refused call had unmapped counted as LAZY for good", "`huge_pages_test`, lost_lazy"),
+    ("each guarded sample lost 2 MiB where the system refuses guards", "`slots_test`, no_guards"),
     ("what an arena's huge block had lost to a refused call counted against the arena's limit for good",
      "`huge_pages_test`, arena_limit"),
     ("statistics read outside of the packs, by a half-copied record", "`stats_test`"),

@@ -104,6 +104,16 @@ static void guard_set_records(size_t slot, enum slab_kind kind) {
     }
 }
 
+/* Gives back slots of which some may be inaccessible: if they stay so, they wait to be mapped again. */
+static void guard_give_slots(struct heap *h, size_t slot) {
+    char *at = slot_address(slot);
+    guard_set_records(slot, KIND_FREE);
+    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES) || os_is_mapped(at, GUARD_SLOTS * SLOT_BYTES))
+        pool_give(&h->client, slot, GUARD_SLOTS, 0, true);
+    else if (os_unmap(at, GUARD_SLOTS * SLOT_BYTES))
+        pool_give_unmapped_run(&h->client, slot / SUPERSLAB_SLOTS, 1);
+}
+
 /* Takes the pool. It is published last, because from then on other threads make pages of it accessible. False: there is
  * no room for a pool, or the kernel does not protect it, or a thread may read there. */
 static bool guard_take_slots(struct heap *h) {
@@ -119,9 +129,7 @@ static bool guard_take_slots(struct heap *h) {
         os_catch_crashes(false); /* here if another process has set the option; else it is done, and asks for nothing */
         return true;
     }
-    guard_set_records(slot, KIND_FREE);
-    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
-        pool_give(&h->client, slot, GUARD_SLOTS, 0, true);
+    guard_give_slots(h, slot);
     return none != 0; /* then another thread was faster */
 }
 

@@ -27,7 +27,8 @@
 
 /* ---- the system ---- */
 
-inline bool refuses; /* the system does, of advice and protection */
+inline bool refuses;    /* the system does, of advice and protection */
+inline bool shuts_half; /* it makes half of a mapping inaccessible, and refuses from then on */
 /* Of the pieces of these sizes that are mapped in place of others, the first `spared` are; the next `left` are refused,
  * and what they were to replace is lost. */
 inline struct Breaks {
@@ -114,6 +115,10 @@ extern "C" int madvise(void *address, size_t bytes, int advice) noexcept {
     return -1;
 }
 extern "C" int mprotect(void *address, size_t bytes, int protection) noexcept {
+    if (protection == PROT_NONE && std::exchange(shuts_half, false)) {
+        refuses = true;
+        syscall(SYS_mprotect, address, bytes / 2, protection);
+    }
     if (!refuses)
         return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
     errno = ENOMEM;

@@ -155,6 +155,27 @@ void guards_wait_until_lists_are_read() {
     MUST(counter("guard_sampled") != 0, "no sample is guarded afterwards");
 }
 
+/* The system refuses guards, at once or half-way, and to undo that. No memory is lost to them. */
+void refused_guards_cost_no_memory() {
+    MUST(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0, "the option cannot be set");
+    for (bool half : {false, true}) {
+        refuses = !half, shuts_half = half;
+        blocks_of(100, 1000);
+        MUST(refuses && counter("guard_sampled") == 0, "nothing was refused");
+        refuses = false;
+        MUST(inside_pool_count().active_slots < kPerSuperSlab, "%zu slots are in use",
+             inside_pool_count().active_slots);
+    }
+    hak_option_set("GUARD_SAMPLE_BYTES", "0");
+    void *client = inside_pool_client_new();
+    size_t superslabs = inside_pool_count().superslabs_peak, left = superslabs * kPerSuperSlab;
+    int zero = 0;
+    for (left -= inside_pool_count().active_slots; left > 0; left--)
+        *inside_slot_address(inside_pool_take(client, 1, 1, 1, &zero)) = 1;
+    MUST(inside_pool_count().superslabs_peak == superslabs, "%zu SuperSlabs, not %zu",
+         inside_pool_count().superslabs_peak, superslabs);
+}
+
 /* Whoever has seen one canary knows no other. Behind new memory there is none. */
 void canaries_differ_from_block_to_block() {
     constexpr size_t kBytes = 200'000;
@@ -469,6 +490,7 @@ const std::vector<Case> kCases = {
     {"unmapped", superslabs_stay_mapped_while_lists_are_read, {}, 0},
     {"read_moved", what_was_moved_stays_mapped_while_lists_are_read, {}, 0},
     {"guards", guards_wait_until_lists_are_read, {}, 0},
+    {"no_guards", refused_guards_cost_no_memory, {}, 0},
     {"canaries", canaries_differ_from_block_to_block, {}, 0},
     {"last_slot", the_last_slot_below_the_limit_is_had, {"HAKMEM_CGROUP=0"}, 0},
     {"in_part", superslabs_get_memory_in_part, {}, 0},
