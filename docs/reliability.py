@@ -309,6 +309,7 @@ AUDITED = (
      "`slots_test`, stopped"),
     ("nothing was purged for a minute as the clock came around, after 49 days of uptime", "`slots_test`, clock"),
     ("a signal handler's exit in the middle of a realloc was told as an overflow", "`harmless_test`, end_in_realloc"),
+    ("or in the middle of a move, as an access to what was no longer mapped", "`harmless_test`, end_in_move"),
     ("secure mode: an exit in the middle of malloc or free ended by abort", "`harmless_test`, end_anywhere"),
     ("a site of a policy never returned from malloc at the end of memory (mutants)", "`policy_test`"),
     ("each process of a tree repeated what is wrong with TUNE, POLICY, DUMP_SIGNAL", "`options_test`, `switches_test`"),

@@ -34,9 +34,9 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     return &s->single.state;
 }
 
-/* While a block gets another size it does not count as live: a signal handler may end the program meanwhile, and the
- * last look (observe/exit_check.c) would find a canary of the one size where the other says. block_end_change gets what
- * block_begin_change returned. */
+/* While a block gets another size, or moves, it does not count as live: a signal handler may end the program meanwhile,
+ * and the last look (observe/exit_check.c) would find a canary of the one size where the other says, or no memory.
+ * block_end_change gets what block_begin_change returned. */
 HAK_INLINE uint8_t block_begin_change(struct slab *s) {
     uint8_t state = load_relaxed(&s->single.state);
     store_relaxed(&s->single.state, BLOCK_FREE);

@@ -288,8 +288,10 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     if (to == BITSET_NONE)
         return NULL;
     rmw_add(&hak_region_use.moved_runs, 1);
+    uint8_t state = block_begin_change(s);
     enum os_moved moved = move_run(h, s, to, wanted, zero);
     if (moved == OS_MOVED_NOTHING) {
+        block_end_change(s, state);
         rmw_add(&hak_region_use.moved_runs, (size_t)-1);
         return NULL;
     }

@@ -7,9 +7,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #include <algorithm>
+#include <cstdarg>
 #include <new>
 #include <thread>
 #include <utility>
@@ -200,6 +202,31 @@ int end_anywhere() {
     });
 }
 
+/* Or while the kernel moves the block's pages, whatever is left where they were. */
+bool ends_in_move;
+extern "C" void *mremap(void *from, size_t before, size_t bytes, int flags, ...) noexcept {
+    va_list more;
+    va_start(more, flags);
+    void *to = va_arg(more, void *);
+    va_end(more);
+    bool ends = ends_in_move && (flags & MREMAP_FIXED) != 0;
+    auto moved = reinterpret_cast<void *>(syscall(SYS_mremap, from, before, bytes, flags, to));
+    if (ends) {
+        munmap(static_cast<char *>(from) + before - page_end(1), page_end(1));
+        exit(0);
+    }
+    return moved;
+}
+int end_in_move() {
+    return end_children(1, [](int) {
+        char *block = static_cast<char *>(memset(hidden(malloc(3 * kMiB)), 0x5a, 3 * kMiB));
+        hidden(malloc(3 * kMiB));
+        ends_in_move = true;
+        free(hidden(realloc(block, 12 * kMiB)));
+        exit(0);
+    });
+}
+
 /* Nothing notices these overflows before the program ends. */
 int overflow_two() {
     for (int i = 0; i < 2; i++)
@@ -261,6 +288,7 @@ const struct {
     {"leave_memory", leave_memory, true},      {"read_after_free", read_after_free, false},
     {"give_back_ends", give_back_ends, false}, {"keep_from_children", keep_from_children, true},
     {"end_in_realloc", end_in_realloc, true},  {"end_anywhere", end_anywhere, true},
+    {"end_in_move", end_in_move, true},
 };
 
 const struct {
