@@ -281,12 +281,14 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
         return NULL;
     bool zero;
     size_t have = huge_superslabs_of(s->single.bytes), wanted = huge_superslabs_of(bytes);
-    ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
+    int32_t moved_slots = (int32_t)(have * SUPERSLAB_SLOTS);
     account_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->client, wanted, SUPERSLAB_BYTES, &zero);
-    account_count_resident(moved_slots);
-    if (to == BITSET_NONE)
+    if (to == BITSET_NONE) {
+        account_count_resident(moved_slots);
         return NULL;
+    }
+    account_change(&h->client, moved_slots, 0); /* settled once one of the runs has been given */
     rmw_add(&hak_region_use.moved_runs, 1);
     uint8_t state = block_begin_change(s);
     enum os_moved moved = move_run(h, s, to, wanted, zero);

@@ -46,6 +46,7 @@ inline enum Moves { kMove, kRefuse, kBreak } moves; /* of pages, by mremap */
 inline size_t refused_from = SIZE_MAX;              /* bytes that are mapped in a piece */
 inline void (*meanwhile)();                         /* what another thread does while memory is mapped, once */
 inline size_t meanwhile_to = 64 * kKiB;             /* the most bytes of such a mapping; a slot is the least */
+inline void (*meanwhile_moved)();                   /* likewise while pages are moved */
 inline bool is_old_kernel;                          /* takes an address that must not be replaced as a wish */
 /* These stand in for libc's. */
 extern "C" void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t place) noexcept {
@@ -63,6 +64,8 @@ extern "C" void *mremap(void *address, size_t before, size_t bytes, int flags, .
     va_start(more, flags);
     void *to = va_arg(more, void *);
     va_end(more);
+    if (void (*now)() = (flags & MREMAP_FIXED) != 0 ? std::exchange(meanwhile_moved, nullptr) : nullptr)
+        now();
     if (moves == kBreak) { /* as the kernel does: it unmaps the target first */
         munmap(to, 2 * kMiB);
         refused_from = 1;

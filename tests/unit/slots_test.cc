@@ -272,6 +272,19 @@ void a_move_that_breaks_loses_nothing() {
          superslabs);
 }
 
+/* A block that moves counts once against the limit: its pages are in one place. */
+void others_have_memory_while_a_block_moves() {
+    char *block = blocks_of(1, 24 * kMiB)[0];
+    blocks_of(1, 2 * kMiB);
+    hak_option_set("HARD_LIMIT", std::to_string(inside_limits_counted_bytes() + 8 * kMiB).c_str());
+    meanwhile_moved = [] {
+        std::thread([] { MUST(hak_malloc(200 * kKiB) != nullptr, "another thread is refused memory"); }).join();
+    };
+    MUST(hak_realloc(block, 28 * kMiB) != nullptr, "there is no memory");
+    MUST(meanwhile_moved == nullptr && counter("huge_moved_pages") == 1, "the block was not moved");
+    MUST(inside_limits_counted_bytes() > 28 * kMiB, "%zu bytes count", inside_limits_counted_bytes());
+}
+
 /* A process without a mapping to spare may still unmap a piece, and map it as a part of its neighbour. */
 void a_superslab_that_was_refused_once_serves() {
     moves = kRefuse;
@@ -499,6 +512,7 @@ const std::vector<Case> kCases = {
     {"refused_once", a_superslab_that_was_refused_once_serves, {}, 0},
     {"refused_move", a_refused_move_leaves_nothing_resident, {}, 0},
     {"broken_move", a_move_that_breaks_loses_nothing, {}, 0},
+    {"moves_once", others_have_memory_while_a_block_moves, {"HAKMEM_CGROUP=0"}, 0},
     {"inaccessible", a_span_that_stays_inaccessible_is_not_lost, {}, 0},
     {"late", a_heap_may_begin_late, {"HAK_TEST_REFUSES=1"}, 0},
     {"limits_itself", a_program_that_limits_itself_keeps_its_addresses, {"HAK_TEST_REFUSES=1"}, 0},
