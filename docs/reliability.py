@@ -275,6 +275,7 @@ AUDITED = (
     ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
      "`huge_pages_test`, arena_lost"),
     ("LAZY slots that a refused call had unmapped counted as LAZY for good", "`huge_pages_test`, lost_lazy"),
+    ("or that it had unmapped in part", "`huge_pages_test`, lost_lazy_part"),
     ("each guarded sample lost 2 MiB where the system refuses guards", "`slots_test`, no_guards"),
     ("other threads were refused memory below HARD_LIMIT, while a huge block moved", "`slots_test`, moves_once"),
     ("what an arena's huge block had lost to a refused call counted against the arena's limit for good",

@@ -62,6 +62,7 @@ static uint32_t keep_slots_apart(size_t superslab, uint32_t slots) {
     if (likely(purge_keep_apart(slot_address(superslab * SUPERSLAB_SLOTS + start), n * SLOT_BYTES)))
         return 0;
     uint32_t lost = (uint32_t)(low_bits(n) << start);
+    superslab_end_lazy(superslab, superslab_lazy_in(superslab, lost));
     rmw_and(&superslab_at(superslab)->word, ~word_of(0, lost));
     rmw_add(&hak_purge.lost_slots, n);
     return lost;

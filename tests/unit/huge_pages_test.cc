@@ -335,6 +335,27 @@ void what_was_lost_is_not_lazy() {
     MUST(inside_pool_count().superslabs_peak == 1, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Nor are they LAZY if the system unmaps some slots of a SuperSlab with a huge page, as it refuses them a mapping of
+ * their own. */
+void what_was_lost_in_part_is_not_lazy() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        inside_pool_take(client, 1, 1, 1, &zero);
+    for (size_t i = 0; i < kPerSuperSlab; i++)
+        inside_pool_give(client, i, 1, 1);
+    hak_option_set("PURGE", "lazy");
+    inside_pool_settle(client);
+    MUST(inside_pool_count().lazy_slots == kPerSuperSlab, "%zu slots are LAZY", inside_pool_count().lazy_slots);
+    inside_pool_take(client, 1, 1, 1, &zero);
+    inside_pool_give(client, inside_pool_take(client, 1, 1, 1, &zero), 1, 1);
+    moves = kRefuse;
+    breaks = {kSlot, kSuperSlab, 0, 1, 0};
+    inside_pool_purge(client, 0);
+    MUST(breaks.lost == 1, "nothing was refused");
+    MUST(inside_pool_disagrees() == nullptr, "%s", inside_pool_disagrees());
+}
+
 /* Whether the program touches larger blocks whole is seen by what lies behind seven eighths of one. */
 void a_block_is_touched_whole_if_its_end_is() {
     constexpr size_t kBytes = 3 * kMiB / 2;
@@ -388,6 +409,10 @@ const std::vector<Case> kCases = {
     {"lost_lazy",
      what_was_lost_is_not_lazy,
      {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0", "HAKMEM_PURGE=lazy", "HAKMEM_RETAIN_BYTES=0"},
+     0},
+    {"lost_lazy_part",
+     what_was_lost_in_part_is_not_lazy,
+     {"HAKMEM_HUGE_PAGES=always", "HAKMEM_CGROUP=0", "HAKMEM_PURGE=never", "HAKMEM_RETAIN_BYTES=0"},
      0},
     {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
 };
