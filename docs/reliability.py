@@ -274,6 +274,7 @@ AUDITED = (
      "`huge_pages_test`, read; `slots_test`, read_moved"),
     ("the program crashed, as an arena ended that had lost a SuperSlab to a refused call",
      "`huge_pages_test`, arena_lost"),
+    ("or whose huge block had", "`huge_pages_test`, arena_block_lost"),
     ("LAZY slots that a refused call had unmapped counted as LAZY for good", "`huge_pages_test`, lost_lazy"),
     ("or that it had unmapped in part", "`huge_pages_test`, lost_lazy_part"),
     ("each guarded sample lost 2 MiB where the system refuses guards", "`slots_test`, no_guards"),

@@ -456,8 +456,10 @@ void superslab_give_new(size_t first, size_t n) {
 }
 
 void superslab_put_unmapped(size_t first, size_t n) {
-    for (size_t i = first; i < first + n; i++)
+    for (size_t i = first; i < first + n; i++) {
+        superslab_at(i)->in_run = false;
         superslab_end_lazy(i, superslab_lazy_in(i, ALL_SLOTS));
+    }
     region_put_unmapped(first, n);
 }
 

@@ -300,6 +300,22 @@ void what_an_arena_lost_serves_again() {
     MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
 }
 
+/* Nor is it used while it is unmapped, if a huge block of the arena lost it. */
+void what_an_arenas_block_lost_is_not_used() {
+    void *client = client_with_huge_pages_to_come(1);
+    hak_arena *arena = hak_arena_new(nullptr);
+    moves = kRefuse;
+    breaks = {kSuperSlab, kSuperSlab, 0, 1, 0};
+    meanwhile_to = kSuperSlab;
+    meanwhile = [] { meanwhile = [] { meanwhile = [] { refused_from = 1; }; }; }; /* after a heap and the loss */
+    MUST(hak_arena_malloc(arena, 5 * kMiB / 4) == nullptr && breaks.lost == 1, "nothing was refused");
+    hak_arena_destroy(arena);
+    refused_from = SIZE_MAX;
+    for (size_t i = 0; i < 2 * kPerSuperSlab; i++)
+        *inside_slot_address(take_small_slot(client)) = 1;
+    MUST(inside_pool_count().superslabs_peak == 2, "%zu SuperSlabs", inside_pool_count().superslabs_peak);
+}
+
 /* Nor does it count against the arena's limit any more. */
 void what_an_arena_lost_is_not_counted() {
     client_with_huge_pages_to_come(1);
@@ -405,6 +421,7 @@ const std::vector<Case> kCases = {
     {"read", superslabs_stay_mapped_while_lists_are_read, kTimed, 0},
     {"read_pages", pages_stay_mapped_while_lists_are_read, {"HAKMEM_HUGE_PAGES=always"}, 0},
     {"arena_lost", what_an_arena_lost_serves_again, kTimed, 0},
+    {"arena_block_lost", what_an_arenas_block_lost_is_not_used, kTimed, 0},
     {"arena_limit", what_an_arena_lost_is_not_counted, kTimed, 0},
     {"lost_lazy",
      what_was_lost_is_not_lazy,
