@@ -10,8 +10,7 @@
 #define LINGER_MS 2000
 #define STAYS_MS 2
 /* A thread that needs the purger's place waits so long for its end, and then looks for the place if one ended so long
- * ago; not again for a second. A program that got the place has no purger for a minute, nor has one that was refused a
- * purger. */
+ * ago; not again for a second. A program that got the place has no purger for a minute. */
 #define YIELD_MS_MAX 500
 #define VAIN_MS 1000
 #define TAKEN_MS 60000
@@ -256,11 +255,8 @@ bool presence_claim_purger(void) {
     return page != NULL && has_purpose(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
-void presence_refused_purger(void) {
+void presence_release_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    uint32_t free = PLACE_FREE;
-    store_seq(&page->place_ms, os_stamp_ms());
-    rmw_cas(&page->place, &free, PLACE_TAKEN);
     store_release(&page->purger, PURGER_NONE);
     os_wake(&page->purger); /* who waits for a start may have met this one */
 }

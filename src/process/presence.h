@@ -24,13 +24,13 @@ struct fork_page {
     _Atomic uint32_t process; /* os_process */
     /* The purger's place among the threads. Sequentially consistent. */
     _Atomic uint32_t place;    /* enum purger_place */
-    _Atomic uint32_t place_ms; /* when a thread was last refused, the program's or the purger's; 0: never */
+    _Atomic uint32_t place_ms; /* when the program was last refused a thread; 0: never */
     _Atomic uint32_t ended_ms; /* when a purger last ended; 0: never */
 };
 enum purger_place {
     PLACE_FREE,   /* there may be a purger */
     PLACE_WANTED, /* the program tries to have a thread in its place */
-    PLACE_TAKEN   /* the program has one there, or there is none */
+    PLACE_TAKEN   /* the program has one there */
 };
 enum purger_state {
     PURGER_NONE,
@@ -108,10 +108,9 @@ bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
 
-/* There is a purger from now on; one caller wins. The second: the system has refused its thread, and it is tried again
- * after a minute. */
+/* There is a purger from now on; one caller wins. */
 bool presence_claim_purger(void);
-void presence_refused_purger(void);
+void presence_release_purger(void);
 /* Sleeps for so long. False: the purger is to end: there may be none, or the program has had one thread for a while. */
 bool presence_pause(unsigned ms);
 /* The purger wants to park, and looks at all that has gathered. Only what gathers from now on keeps it from that. */

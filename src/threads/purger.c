@@ -214,7 +214,7 @@ static bool start_thread(struct heap *h) {
     uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
     bool done = os_start_thread(purger_run);
     if (!done)
-        presence_refused_purger();
+        presence_release_purger();
     thread_resume_default(before);
     if (h != NULL)
         h->client.in_start = false;

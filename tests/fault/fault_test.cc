@@ -127,7 +127,7 @@ void expect_nothing_lost(const Program &program) {
         shared()->calls[i] = fault_calls(i);
     shared()->injected = fault_injected_into(FAULT_ANY);
     shared()->committed_bytes = fault_committed_bytes();
-    fault_clock_advance(61000); /* after a refusal the pool does not ask again for a second; for a purger, a minute */
+    fault_clock_advance(5000); /* after a refusal the pool does not ask again for a second */
     after.take_over(actor);
     program.run(after);
     after.check_all();
@@ -419,40 +419,6 @@ constexpr unsigned kDecayMs = 10000, kTickMs = 100;
     pthread_barrier_wait(&barrier);
     pthread_join(other, nullptr);
     _exit(!rests || !refused);
-}
-
-[[noreturn]] void run_without_purger() {
-    alarm(kPointSeconds / 2);
-    pthread_barrier_t barrier;
-    pthread_t other;
-    pthread_barrier_init(&barrier, nullptr, 2);
-    pthread_create(&other, nullptr, hold_and_sleep, &barrier);
-    pthread_barrier_wait(&barrier);
-    const fault_plan refused = {FAULT_pthread_create, 1, kNever, EAGAIN, FAULT_NONE_DONE, SIZE_MAX};
-    fault_arm(&refused);
-    hak_option_set("PURGER", "1");
-    for (int i = 0; i < 100; i++) {
-        std::vector<void *> blocks(300);
-        for (void *&block : blocks)
-            block = hak_malloc(60000);
-        for (void *block : blocks)
-            hak_free(block);
-    }
-    unsigned tries = fault_injected_into(FAULT_pthread_create);
-    pthread_barrier_wait(&barrier);
-    pthread_join(other, nullptr);
-    _exit(tries == 1 ? 0 : 1);
-}
-
-/* If it fails, a program that may have no further thread tries to start the purger again and again. */
-TEST(Purger, IsTriedOnceAMinute) {
-    fflush(nullptr);
-    pid_t pid = fork();
-    if (pid == 0)
-        run_without_purger();
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 /* If it fails, a program whose memory is locked wakes ten times a second, some for good. */

@@ -420,7 +420,7 @@ const std::vector<Program> kPrograms = {
     {"fork", fork_in_the_middle, EAGER | WINDOW, 1, false},
     {"threads", threads, EAGER | WINDOW, 3, false},
     {"start_up", start_up, AUTO | WINDOW, 3, false},
-    {"purger", purger, AUTO, 3, true},
+    {"purger", purger, AUTO, 4, true},
     {"mesh", mesh, AUTO, 1, false},
     {"mesh_beside_a_thread", mesh_beside_a_thread, AUTO, 1, false},
 };

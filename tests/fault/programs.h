@@ -56,7 +56,7 @@ struct Program {
     const char *name;
     void (*run)(Actor &actor); /* leaves some blocks to the actor */
     unsigned settings;         /* the set of enum setting under which it is run */
-    size_t heaps;              /* the maximum number of threads at once, including a purger */
+    size_t heaps;              /* the maximum at once: threads, including a purger, and a heap that it empties */
     bool starts_purger;        /* the allocator must start a thread */
 };
 enum setting {
