@@ -188,7 +188,7 @@ HAK_READS_PROGRAM_BYTES static bool page_looks_free(const struct slab *s, size_t
     return block >= end;
 }
 
-/* Do so many pages look free? */
+/* Do all blocks of at least `wanted` pages look free? */
 static bool pages_look_free(const struct slab *s, size_t block_bytes, unsigned wanted) {
     unsigned left = (unsigned)(slab_carved(s) * block_bytes / os_page_bytes());
     for (unsigned i = 0; wanted != 0 && wanted <= left; i++, left--)
