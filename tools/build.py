@@ -92,8 +92,8 @@ def rust_host():
     return re.search(r"^host: (.*)$", output("rustc", "-vV"), re.MULTILINE).group(1)
 
 
-# What ./hak test tests of the workspace: all but what writes proto.rs, which needs 50 crates that the command does not,
-# and with them others of its features, so that it is compiled again. ./hak soak tests all.
+# The crates that ./hak test tests: all but the one that writes proto.rs. That needs 50 crates besides, with which cargo
+# would compile some of the command's a second time. ./hak soak tests has it, too.
 COMMAND_CRATES = ("--workspace", "--exclude", "hakmem-proto")
 
 

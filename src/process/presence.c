@@ -40,6 +40,7 @@ static void make_fork_page(void) {
     store_release(&hak_presence.page, &fork_memory.page);
 }
 
+/* The program has the place for a minute; whoever asks after that makes it free. */
 static bool place_is_free(struct fork_page *page) {
     uint32_t place = load_seq(&page->place);
     return place == PLACE_FREE || (place == PLACE_TAKEN && !os_is_recent(load_seq(&page->place_ms), TAKEN_MS) &&

@@ -30,13 +30,22 @@ void lock_memory() {
         give_up("mlockall: %s", strerror(errno));
 }
 
-bool may_lock_memory() {
+/* The status of a child that runs this, which ends it; 0: all is well. */
+template <typename Run> int status_of(Run run) {
+    fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(mlockall(MCL_CURRENT | MCL_FUTURE) != 0 ||
-              mmap(nullptr, kTiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED);
-    int status = 0;
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        run();
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+bool may_lock_memory() {
+    return status_of([] {
+               _exit(mlockall(MCL_CURRENT | MCL_FUTURE) != 0 ||
+                     mmap(nullptr, kTiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED);
+           }) == 0;
 }
 
 /* Secure mode gives huge pages to blocks whose kind was touched whole lately, by replacing their mappings. */
@@ -305,13 +314,7 @@ TEST(Refusals, AreNotAnsweredByMoreAddresses) {
     for (const Settings &settings : kSettings) {
         if (settings.which == LOCKED)
             continue;
-        fflush(nullptr);
-        pid_t pid = fork();
-        if (pid == 0)
-            fail_sparingly(settings.prepare);
-        int status = 0;
-        ASSERT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << settings.name << ": status " << status;
+        EXPECT_EQ(status_of([&] { fail_sparingly(settings.prepare); }), 0) << settings.name;
     }
 }
 
@@ -376,15 +379,7 @@ void *free_and_sleep(void *with) {
 }
 
 /* If it fails, a thread that frees some blocks of others and goes to sleep withholds their slabs, up to 8 MiB. */
-TEST(Purger, WakesForAnOutbox) {
-    fflush(nullptr);
-    pid_t pid = fork();
-    if (pid == 0)
-        run_sleeper();
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the outbox was never sent, status " << status;
-}
+TEST(Purger, WakesForAnOutbox) { EXPECT_EQ(status_of(run_sleeper), 0) << "the outbox was never sent"; }
 
 void *hold_and_sleep(void *barrier) {
     void *held = hak_malloc(100);
@@ -422,15 +417,7 @@ constexpr unsigned kDecayMs = 10000, kTickMs = 100;
 }
 
 /* If it fails, a program whose memory is locked wakes ten times a second, some for good. */
-TEST(Purger, ParksWhereNothingCanBePurged) {
-    fflush(nullptr);
-    pid_t pid = fork();
-    if (pid == 0)
-        run_locked();
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
-}
+TEST(Purger, ParksWhereNothingCanBePurged) { EXPECT_EQ(status_of(run_locked), 0); }
 
 /* ---- the clock ---- */
 
@@ -450,13 +437,7 @@ constexpr unsigned kDayMs = 24 * 60 * 60 * 1000;
 /* If it fails, programs give nothing back while the machine has been up for 25 to 49 days. */
 TEST(Clock, WorksOnMachinesThatAreUpForWeeks) {
     for (unsigned days : {1, 20, 24, 25, 30, 48, 50, 70, 80}) {
-        fflush(nullptr);
-        pid_t pid = fork();
-        if (pid == 0)
-            run_late(days);
-        int status = 0;
-        ASSERT_EQ(waitpid(pid, &status, 0), pid);
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "after " << days << " days";
+        EXPECT_EQ(status_of([&] { run_late(days); }), 0) << "after " << days << " days";
     }
 }
 
@@ -507,15 +488,10 @@ TEST(Moves, LoseNothingWhereverTheKernelStops) {
                                     fault_plan{FAULT_ANY, 2, kNever, error, static_cast<fault_part>(part), 0},
                                     fault_plan{FAULT_ANY, 3, kNever, error, static_cast<fault_part>(part), 0},
                                     fault_plan{FAULT_ANY, 4, kNever, error, static_cast<fault_part>(part), 0}}) {
-                fflush(nullptr);
                 *shared() = {};
-                pid_t pid = fork();
-                if (pid == 0)
-                    run_move(plan);
-                int status = 0;
-                ASSERT_EQ(waitpid(pid, &status, 0), pid);
-                EXPECT_EQ(status, 0) << fault_name(plan.call) << " from call " << plan.from << " fails with "
-                                     << strerrorname_np(error) << kParts[part];
+                EXPECT_EQ(status_of([&] { run_move(plan); }), 0)
+                    << fault_name(plan.call) << " from call " << plan.from << " fails with " << strerrorname_np(error)
+                    << kParts[part];
                 met += shared()->injected != 0;
             }
     EXPECT_GE(met, 4U * 2 * 2) << "hardly a move was refused";

@@ -99,7 +99,7 @@ void *inside_heap_of(const void *block); /* a tiny one's */
 int inside_heap_is_of_arena(void);       /* the calling thread's */
 int inside_has_purger(void);
 int inside_purger_is_there(void);                /* in any state, once a thread was made */
-void inside_take_purgers_place(unsigned ms_ago); /* as a thread that was refused */
+void inside_take_purgers_place(unsigned ms_ago); /* as if the program was refused a thread */
 int inside_last_thread_calls_purger(void);       /* one that waits, as there were threads; in a process that has none */
 int inside_threads(void);     /* that calls of pthread_create made in this process, as far as it knows */
 void inside_await_tick(void); /* until the purger has seen that the heap was settled just now */
