@@ -333,7 +333,11 @@ bool caches_freeze(struct heap *h) {
     return PROVEN(freeze_fence, os_fence_threads()) && caches_are_frozen(h);
 }
 
-void caches_watch(struct heap *h) { rmw_or(&h->caches_flags, CACHES_WATCHED); }
+/* Where the flag is still set, the thread clears it after presence_gathers_anew, and then tells of what it gathers. */
+void caches_watch(struct heap *h) {
+    if (!(load_seq(&h->caches_flags) & CACHES_WATCHED))
+        rmw_or(&h->caches_flags, CACHES_WATCHED);
+}
 
 void caches_notice(struct heap *h) {
     if (likely(!(load_relaxed(&h->caches_flags) & CACHES_WATCHED)))

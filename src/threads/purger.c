@@ -33,24 +33,26 @@ static void empty_caches(struct heap *own, struct heap *h) {
     count(&own->client.counters, COUNT_rings_emptied);
 }
 
-/* Is there any use, and has its number not changed since the last call? */
+/* Is there any use, and has its number not changed since the last call? Stores only what changes: after a fork the
+ * first store to a page copies it, and thousands of heaps may have no thread. */
 static bool is_unused(uint32_t use, uint32_t *seen) {
-    bool unused = use != 0 && use == *seen;
+    if (use == *seen)
+        return use != 0;
     *seen = use;
-    return unused;
+    return false;
 }
 
 /* Closes the caches of a heap if there may be anything to take. */
 static bool close_idle(const struct heap *own, struct heap *h) {
     if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
-        caches_thaw(h); /* by a purger that a fork has left behind */
-    h->found_idle = false;
-    if (h == own || heap_is_of_arena(h)) /* whose thread may end the arena at any moment */
-        return false;
-    h->found_idle = is_unused(rings_use(h), &h->caches_seen);
-    if (h->found_idle)
+        caches_thaw(h);                                /* by a purger that a fork has left behind */
+    bool may_close = h != own && !heap_is_of_arena(h); /* whose thread may end the arena at any moment */
+    bool idle = may_close && is_unused(rings_use(h), &h->caches_seen);
+    if (idle != h->found_idle) /* true: the purger of a fork's parent was in the middle */
+        h->found_idle = idle;
+    if (idle)
         caches_close(h);
-    return h->found_idle;
+    return idle;
 }
 
 /* Empties closed caches that are not in use. Slabs adopted on the way are let go, as this thread allocates from

@@ -340,6 +340,39 @@ TEST(Threads, ASlabMayEndBehindALateLook) {
 
 /* A server with a thread for each request: a thread uses the pages of the one before, and does not fault them in
  * anew. */
+/* The purger looks at every heap, also at those that no thread has: where it stored into each, a fork would cost a page
+ * for each. */
+TEST(Threads, TheirHeapsAreNotCopiedAfterAFork) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "a sanitizer's pages would be counted, too";
+    const int threads = 1000;
+    std::vector<char> in_use(8 * kMiB, 1); /* so much that there is a purger */
+    pthread_barrier_t all_alive;
+    pthread_barrier_init(&all_alive, nullptr, threads);
+    std::vector<std::thread> crowd;
+    for (int i = 0; i < threads; i++)
+        crowd.emplace_back([&] {
+            S.free(hidden(S.alloc(40)));
+            pthread_barrier_wait(&all_alive);
+        });
+    for (auto &thread : crowd)
+        thread.join();
+    pthread_barrier_destroy(&all_alive);
+    usleep(500 * 1000); /* what they left has been emptied */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    waitpid(child, nullptr, 0);
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < 15; i++) { /* looks at each second, and before it parks */
+        std::thread([] { S.free(hidden(S.alloc(40))); }).join();
+        usleep(100 * 1000);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    EXPECT_LT(after.ru_minflt - before.ru_minflt, threads / 2);
+}
+
 TEST(Threads, OneAfterAnotherUseTheSamePages) {
     if (kShorter != 1 || in_secure_mode())
         GTEST_SKIP() << "a sanitizer's and secure mode's threads give back what they used";
