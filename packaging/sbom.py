@@ -21,7 +21,7 @@ def crates():
     host = next(line.split()[1] for line in subprocess.check_output(["rustc", "-vV"], text=True).splitlines()
                 if line.startswith("host: "))
     data = json.loads(subprocess.check_output(
-        ["cargo", "metadata", "--format-version=1", "--locked", "--offline", "--filter-platform", host], cwd=CLI))
+        ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform", host], cwd=CLI))
     packages = {package["id"]: package for package in data["packages"]}
     nodes = {node["id"]: node for node in data["resolve"]["nodes"]}
     found, waiting = {}, [data["resolve"]["root"]]

@@ -53,7 +53,8 @@ clone two
 git -C "$SCRATCH/two" fetch --quiet "$SCRATCH/one" HEAD && git -C "$SCRATCH/two" reset --quiet --hard FETCH_HEAD
 "$SCRATCH/one/packaging/release.sh" check "$VERSION"
 unset HAKMEM_SIGNING_KEY
-"$SCRATCH/one/packaging/release.sh" make "$VERSION" "$SCRATCH/first" 2>"$SCRATCH/out"
+"$SCRATCH/one/packaging/release.sh" make "$VERSION" "$SCRATCH/first" 2>"$SCRATCH/out" ||
+  fail "it makes nothing: $(tail -n 3 "$SCRATCH/out")"
 grep -x 'release: unsigned, as HAKMEM_SIGNING_KEY names no key' "$SCRATCH/out" >/dev/null ||
   fail "it does not say that it is unsigned"
 (umask 077 && "$SCRATCH/two/packaging/release.sh" make "$VERSION" "$SCRATCH/second" 2>/dev/null)
