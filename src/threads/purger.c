@@ -42,13 +42,14 @@ static bool is_unused(uint32_t use, uint32_t *seen) {
     return false;
 }
 
-/* Closes the caches of a heap if there may be anything to take. */
+/* Closes the caches of a heap if there may be anything to take. A purger that a fork has left behind may have been in
+ * the middle of that. */
 static bool close_idle(const struct heap *own, struct heap *h) {
     if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
-        caches_thaw(h);                                /* by a purger that a fork has left behind */
+        caches_thaw(h);
     bool may_close = h != own && !heap_is_of_arena(h); /* whose thread may end the arena at any moment */
     bool idle = may_close && is_unused(rings_use(h), &h->caches_seen);
-    if (idle != h->found_idle) /* true: the purger of a fork's parent was in the middle */
+    if (idle != h->found_idle)
         h->found_idle = idle;
     if (idle)
         caches_close(h);
