@@ -262,20 +262,30 @@ void presence_release_purger(void) {
     os_wake(&page->purger); /* who waits for a start may have met this one */
 }
 
+/* How long the program has had one thread, and made no other, as far as the purger has seen. False: it has several. */
+static bool is_alone(const struct fork_page *page, uint32_t *for_ms) {
+    uint32_t made = load_seq(&hak_presence.made), *since = &hak_presence.alone_since_ms;
+    bool alone = !has_threads(page);
+    if (!alone || made != hak_presence.made_seen)
+        *since = 0;
+    if (alone && *since == 0)
+        *since = os_stamp_ms();
+    hak_presence.made_seen = made;
+    *for_ms = os_age_ms(os_now_ms(), *since);
+    return alone;
+}
+
 bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    uint32_t began = os_now_ms(), alone_since = began;
-    for (uint32_t now = began;; now = os_now_ms()) {
-        if (!may_have_purger(page))
-            return false;
-        bool alone = !has_threads(page);
-        if (!alone)
-            alone_since = now;
+    uint32_t began = os_now_ms(), waited = 0, alone_ms;
+    for (;; waited = os_age_ms(os_now_ms(), began)) {
         unsigned lingers = load_seq(&hak_presence.heaps) > 1 ? LINGER_MS : 0; /* else the process may end with it */
-        uint32_t waited = os_age_ms(now, alone ? alone_since : began), most = alone ? lingers : ms;
-        if (waited >= most)
-            return !alone;
-        os_wait(&page->purger, PURGER_RUNS, most - waited);
+        bool alone = is_alone(page, &alone_ms);
+        if (!may_have_purger(page) || (alone && alone_ms >= lingers))
+            return false;
+        if (waited >= ms)
+            return true;
+        os_wait(&page->purger, PURGER_RUNS, min_size(ms - waited, alone ? lingers - alone_ms : ms));
         store_seq(&page->purger, PURGER_RUNS); /* pairs with tell_of_end, as the look at the threads does */
     }
 }
@@ -336,5 +346,6 @@ bool presence_await(void) {
         }
     }
     store_seq(&hak_presence.wanted, false);
+    hak_presence.alone_since_ms = 0;
     return true;
 }

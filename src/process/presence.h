@@ -59,7 +59,9 @@ struct HAK_OWN_LINES presence {
     _Alignas(HAK_LINE) _Atomic int32_t heaps; /* threads that have a heap */
     /* What they write when they settle. */
     _Alignas(HAK_LINE) _Atomic uint32_t settlings; /* while this number changes the program is not idle */
-    uint32_t settlings_seen;                       /* by the purger, the only one to touch this */
+    /* The purger's, the only one to touch these. */
+    uint32_t settlings_seen, made_seen;
+    uint32_t alone_since_ms; /* the program has had one thread, and made no other; 0: it has several */
 };
 extern HAK_HIDDEN struct presence hak_presence;
 

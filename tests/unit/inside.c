@@ -158,6 +158,20 @@ int inside_last_thread_calls_purger(void) {
     presence_heaps_changed(-1);
     return load_seq(&hak_presence.page->purger) == PURGER_ENDS;
 }
+int inside_purger_ends_alone(unsigned times, unsigned ms, void (*pass)(unsigned ms)) {
+    presence_heaps_changed(1); /* its own */
+    presence_thread_made();
+    store_seq(&hak_presence.page->purger, PURGER_RUNS);
+    presence_await();
+    bool ends = false;
+    for (unsigned i = 0; i <= times; i++, presence_thread_made()) {
+        presence_thread_ends();
+        ends |= !presence_pause(0);
+        pass(ms);
+        ends |= i == times && !presence_pause(0);
+    }
+    return ends;
+}
 int inside_threads(void) {
     presence_lost_threads();
     return load_relaxed(&hak_presence.threads);

@@ -101,6 +101,9 @@ int inside_has_purger(void);
 int inside_purger_is_there(void);                /* in any state, once a thread was made */
 void inside_take_purgers_place(unsigned ms_ago); /* as if the program was refused a thread */
 int inside_last_thread_calls_purger(void);       /* one that waits, as there were threads; in a process that has none */
+/* In a child that has made no thread, as its purger: does that end once the program has had one thread for `ms`, after
+ * `times` other such times with threads between them? `pass` lets so much time pass. */
+int inside_purger_ends_alone(unsigned times, unsigned ms, void (*pass)(unsigned ms));
 int inside_threads(void);     /* that calls of pthread_create made in this process, as far as it knows */
 void inside_await_tick(void); /* until the purger has seen that the heap was settled just now */
 void inside_await_park(void); /* likewise, and has parked since. Its pauses are short if the clock says so */

@@ -54,7 +54,7 @@ void fill_and_free(Swing swing) {
     EXPECT_LE(gone[8] - gone[5], slots / 10) << swing.bytes << " bytes\n" << heap_stats_text();
 }
 
-void expect_in_child(void (*run)()) {
+template <class Run> void expect_in_child(Run run) {
     pid_t child = fork();
     if (child == 0) {
         run();
@@ -149,6 +149,17 @@ TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
             inside_await_tick();
         EXPECT_EQ(inside_pool_count().lazy_slots, 0u);
     });
+}
+
+/* It hands over all that may stay when it ends. */
+TEST(Swings, ThePurgerStaysWhileThreadsComeAndGo) {
+    auto pass = [](unsigned ms) { now_s += ms / 1000; };
+    for (unsigned times : {0, 1, 10})
+        for (unsigned ms : {1000, 3000})
+            expect_in_child([pass, times, ms] {
+                hak_free(hak_malloc(1));
+                EXPECT_EQ(inside_purger_ends_alone(times, ms, pass), ms == 3000);
+            });
 }
 
 /* Each in a child: what another has wanted back would be kept. */
