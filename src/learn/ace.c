@@ -7,9 +7,9 @@
 #include <string.h>
 
 #define SECOND_NS 1000000000ull
-#define IDLE_NS 200000000ull       /* then the purger finds the program idle */
+#define LEAN_NS (LEAN_MS * 1000000ull)
 #define REST_NS 1000000000ull      /* then what was kept for swings goes back: retain_rests */
-#define TICK_NS 100000000ull       /* between two looks of the purger */
+#define SOON_NS 100000000ull       /* what is wanted back so soon had better have stayed */
 #define DT_MAX_NS (60 * SECOND_NS) /* a program that slept is charged for a minute at most */
 #define REST_SLOTS 16              /* the default RETAIN_BYTES */
 
@@ -48,10 +48,10 @@ static void imagine_purge_lazy(struct ace_policy *p, uint64_t slots) {
 
 /* The program did nothing, and the purger sees to what it left. */
 static void rest(struct ace_policy *p, uint64_t from_ns, uint64_t ns) {
-    pass(p, min_u64(ns, IDLE_NS));
-    if (ns > IDLE_NS && !p->rule.keeps_all)
-        imagine_purge(p, p->rule.slots, from_ns + IDLE_NS);
-    pass(p, less(min_u64(ns, REST_NS), IDLE_NS));
+    pass(p, min_u64(ns, LEAN_NS));
+    if (ns > LEAN_NS && !p->rule.keeps_all)
+        imagine_purge(p, p->rule.slots, from_ns + LEAN_NS);
+    pass(p, less(min_u64(ns, REST_NS), LEAN_NS));
     if (ns > REST_NS) {
         p->wanted = p->fast = 0;
         imagine_purge_lazy(p, p->lazy);
@@ -69,7 +69,7 @@ static void grow(struct ace_policy *p, uint64_t slots, uint64_t now_ns) {
     p->refaults += lazy;
     p->faults += back;
     p->wanted += now_ns - p->given_ns <= p->rule.decay_ns ? back : 0;
-    if (lazy + back != 0 && !p->judged && now_ns - p->given_ns < TICK_NS)
+    if (lazy + back != 0 && !p->judged && now_ns - p->given_ns < SOON_NS)
         p->fast += max_u64(p->fast, min_u64(p->rule.slots, REST_SLOTS));
     p->judged |= lazy + back != 0;
 }
@@ -99,11 +99,11 @@ static void imagine(const struct ace *a, struct ace_policy *p, const struct ace_
     p->peak = max_u64(p->peak, resident);
     imagine_purge_lazy(p, less(resident + p->lazy, p->peak + p->peak / SLACK_SHARE));
     uint64_t bound = p->rule.slots + p->fast + active * p->rule.percent / 100;
-    bool late =
-        sight->has_purger && sight->now_ns - p->given_ns < TICK_NS && p->empty <= bound * FAR_OVER + FAR_OVER_SLOTS;
-    if (p->empty > bound && !late)
-        imagine_purge(p, bound - bound / 4, sight->now_ns);
     p->least = min_u64(p->least, p->empty);
+    if (!sight->has_purger && p->empty > bound)
+        imagine_purge(p, bound - bound / 4, sight->now_ns);
+    else if (sight->has_purger && second && p->least > bound)
+        imagine_purge(p, p->empty - (p->least - bound), sight->now_ns);
     decay(p, sight->now_ns);
     if (second) {
         p->peak = max_u64(resident, p->peak - p->peak / FORGET_SHARE);

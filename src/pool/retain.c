@@ -155,12 +155,11 @@ static void judge_growth(struct client *c) {
 void retain_rests(struct client *c) {
     if (hooks_learn_on())
         hooks_learn.rests();
-    if (option(OPT_PURGE) == PURGE_LAZY)
-        return;
     store_relaxed(&retain_state.wanted_slots, 0);
     store_relaxed(&retain_state.fast.slots, 0);
     store_relaxed(&retain_state.notes, 0);
-    purge_lazy(c, SIZE_MAX, 0);
+    if (option(OPT_PURGE) != PURGE_LAZY)
+        purge_lazy(c, SIZE_MAX, 0);
 }
 
 /* Gives back what is older than the options allow. LAZY memory that nobody wanted for so long was not wanted back. */
@@ -298,8 +297,7 @@ void retain_settle(struct client *c) {
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || retain_has_some_size()))
         want_purger(c);
-    bool waits = purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
-                 empty <= bound * FAR_OVER + FAR_OVER_SLOTS; /* for the purger, or the second's end */
+    bool waits = purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near();
     if (over && !waits)
         purge_over(c, kept_slots(bound));
     if (account_cached_superslabs() > purge_cache_max())
@@ -337,8 +335,8 @@ bool retain_tick(struct client *c, bool lean, int64_t unsettled) {
     uint32_t now = os_now_ms();
     account_set_clock(now);
     size_t bound = bound_slots(lean);
-    bool over = account_empty_slots_with(unsettled) > bound && !purge_was_refused();
-    if (over && lean) /* purge_empty compares with what is settled */
+    bool over = lean && account_empty_slots_with(unsettled) > bound && !purge_was_refused();
+    if (over) /* purge_empty compares with what is settled */
         purge_over(c, account_not_negative((int64_t)kept_slots(bound) - unsettled));
     if (lean && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);

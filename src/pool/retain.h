@@ -7,8 +7,8 @@
  *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within
  *     DECAY_MS: it swings, and what leaves is LAZY. What is wanted back within a tenth of a second should have stayed.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and
- *     purges what is over the bound. In a busy program that has a purger, it purges only what nobody needed for a
- *     second, what is far over the bound, and as much as the heap grows above its peak.
+ *     purges what is over the bound. Where there is a purger, that waits until the program rests, and the thread
+ *     purges only what nobody needed for a second, and as much as the heap grows above its peak.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -55,8 +55,8 @@ bool retain_is_soon(uint32_t given_ms);
 /* ---- the purger's side ---- */
 
 /* If `lean`, as the program is idle or memory scarce, purges what is over RETAIN_BYTES; in any case what is old.
- * `unsettled`: EMPTY slots that threads have not settled, and may sleep on. Returns whether anything was over the
- * bound; what the system refuses to take, as locked memory, is not. */
+ * `unsettled`: EMPTY slots that threads have not settled, and may sleep on. Returns whether anything was purged for
+ * that, not if the system refuses to take it, as locked memory. */
 bool retain_tick(struct client *c, bool lean, int64_t unsettled);
 /* Milliseconds, more than `after_ms`, after which a tick would give back what is EMPTY or LAZY now; OS_WITHOUT_END:
  * none would. */

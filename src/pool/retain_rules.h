@@ -7,6 +7,6 @@
 #define SWING_SHARE 4
 #define SLACK_SHARE 8  /* of the peak, for what does not fit when sizes differ */
 #define FORGET_SHARE 8 /* of the peak, a second */
-/* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
-#define FAR_OVER 4
-#define FAR_OVER_SLOTS 512
+/* Where there is a purger, what is over the bound stays until the program has done nothing for so long: `day 3` takes
+ * 48,000 page faults if the purger gives it back after a tenth of a second, 25,000 after half a second. */
+#define LEAN_MS 500

@@ -10,6 +10,7 @@
 #include "heap/slab.h"
 #include "pool/limits.h"
 #include "pool/retain.h"
+#include "pool/retain_rules.h"
 #include "process/presence.h"
 #include "space/purge.h"
 #include "threads/thread.h"
@@ -17,6 +18,7 @@
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
 #define IDLE_TICKS_MAX 10
+#define LEAN_TICKS (LEAN_MS / TICK_MS)
 #define LOANS_TURN 4 /* looks after which all slabs that a thread has on loan are new ones */
 
 /* Empties the caches of a thread that is frozen. */
@@ -146,7 +148,7 @@ static void purge_as_asked(struct heap *h) {
     h->purge_seen = wanted;
 }
 
-/* Gives back until the purger is to end. A tick is idle if nothing was settled and nothing is over the bound. */
+/* Gives back until the purger is to end. A tick is idle if nothing was settled and nothing left. */
 static void tick_until_end(struct heap *h) {
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
     unsigned aged_ms = 0; /* what is so old has left, and nothing was settled since */
@@ -163,8 +165,11 @@ static void tick_until_end(struct heap *h) {
         if (ticks % IDLE_TICKS_MAX == 1)
             scarce = limits_poll_pressure();
         bool quiet = presence_tick_is_idle();
-        bool over = retain_tick(&h->client, quiet || scarce, unsettled_empty());
-        idle_ticks = quiet && !over ? idle_ticks + 1 : 0;
+        idle_ticks = quiet ? idle_ticks + 1 : 0;
+        if (idle_ticks == IDLE_TICKS_MAX - 1)
+            retain_rests(&h->client);
+        bool over = retain_tick(&h->client, scarce || idle_ticks >= LEAN_TICKS, unsettled_empty());
+        idle_ticks -= over && idle_ticks != 0;
         if (!quiet) {
             tick_ms = TICK_MS;
             aged_ms = 0;
@@ -172,11 +177,9 @@ static void tick_until_end(struct heap *h) {
         if (each_second || idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2)
             purger_empty_idle_caches(h);
         purge_as_asked(h);
-        if (idle_ticks == IDLE_TICKS_MAX - 1)
-            retain_rests(&h->client);
         if (each_second || quiet || scarce)
             pages_look(h);
-        bool halfway = idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1;
+        bool halfway = idle_ticks == LEAN_TICKS || idle_ticks == IDLE_TICKS_MAX - 1;
         if ((halfway && option(OPT_PURGE) != PURGE_NEVER) || (scarce && each_second))
             pages_trim_all(h, SUPERSLABS_ALL, false); /* gives back what stayed free from one to the other */
     }

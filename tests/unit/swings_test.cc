@@ -1,5 +1,6 @@
-/* A program without threads that fills and frees the same memory again and again, while no time passes: from the sixth
- * round on all of it stays resident. If it fails, bulk work pays for giving memory back in each round. */
+/* A program that fills and frees the same memory again and again, while no time passes: without threads all of it stays
+ * resident from the sixth round on, beside a purger from the first. If it fails, bulk work pays for giving memory back
+ * in each round. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -136,6 +137,7 @@ TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
     expect_in_child([] {
         is_main = is_main_ahead = true;
         hak_option_set("PURGE", "lazy");
+        hak_option_set("SS_CACHE_COUNT", "1"); /* for a thread need not leave what is above that to the purger */
         SleepingThread other([] { hak_free(hak_malloc(1)); });
         std::vector<void *> blocks(400);
         for (void *&block : blocks)
@@ -148,6 +150,22 @@ TEST(Swings, ARequestTakesWhatBecameLazyJustNow) {
         for (int i = 0; i < 2; i++) /* by the second tick it has answered */
             inside_await_tick();
         EXPECT_EQ(inside_pool_count().lazy_slots, 0u);
+    });
+}
+
+/* The purger sees no tick pass here, so what was freed is as if the program had not rested yet. */
+TEST(Swings, ThreadsLeaveWhatTheyFreeToThePurger) {
+    expect_in_child([] {
+        SleepingThread other([] { hak_free(hak_malloc(1)); });
+        std::vector<void *> blocks(1000);
+        for (int round = 0; round < 4; round++) {
+            for (void *&block : blocks)
+                block = hak_malloc(200'000);
+            EXPECT_TRUE(inside_has_purger());
+            for (void *block : blocks)
+                hak_free(block);
+        }
+        EXPECT_LT(counter("purged_slots") + counter("lazy_slots"), 400) << "a tenth of a round\n" << heap_stats_text();
     });
 }
 
