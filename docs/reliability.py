@@ -294,6 +294,7 @@ AUDITED = (
     ("in a static program each sigaction took the dynamic linker's lock: a forked child hung", "`static_actions_test`"),
     ("at a limit of tasks the purger had the program's last place", "`purger_yields_runs_test` and its like"),
     ("it never came back to a program that made no further thread", "`rests_test`"),
+    ("it ended, and gave back what should stay, though threads came and went", "`swings_test`"),
     ("in a program that had locked its memory it woke ten times a second", "`fault_test`, Purger"),
     ("a fork's child was taken for its own child by vfork, or the other way round", "`limited_setrlimit_0_test`"),
     ("mlockall counted all that is reserved against RLIMIT_MEMLOCK", "`limited_locked_test`"),
