@@ -262,8 +262,8 @@ void presence_release_purger(void) {
     os_wake(&page->purger); /* who waits for a start may have met this one */
 }
 
-/* How long the program has had one thread, and made no other, as far as the purger has seen. False: it has several. */
-static bool is_alone(const struct fork_page *page, uint32_t *for_ms) {
+/* Sets *for_ms to how long the program has had one thread and made no other, as far as the purger has seen. */
+static bool has_one_thread(const struct fork_page *page, uint32_t *for_ms) {
     uint32_t made = load_seq(&hak_presence.made), *since = &hak_presence.alone_since_ms;
     bool alone = !has_threads(page);
     if (!alone || made != hak_presence.made_seen)
@@ -280,7 +280,7 @@ bool presence_pause(unsigned ms) {
     uint32_t began = os_now_ms(), waited = 0, alone_ms;
     for (;; waited = os_age_ms(os_now_ms(), began)) {
         unsigned lingers = load_seq(&hak_presence.heaps) > 1 ? LINGER_MS : 0; /* else the process may end with it */
-        bool alone = is_alone(page, &alone_ms);
+        bool alone = has_one_thread(page, &alone_ms);
         if (!may_have_purger(page) || (alone && alone_ms >= lingers))
             return false;
         if (waited >= ms)

@@ -148,7 +148,7 @@ static void purge_as_asked(struct heap *h) {
     h->purge_seen = wanted;
 }
 
-/* Gives back until the purger is to end. A tick is idle if nothing was settled and nothing left. */
+/* Gives back until the purger is to end. A tick is idle if nothing was settled and it gave nothing back. */
 static void tick_until_end(struct heap *h) {
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
     unsigned aged_ms = 0; /* what is so old has left, and nothing was settled since */
@@ -168,8 +168,8 @@ static void tick_until_end(struct heap *h) {
         idle_ticks = quiet ? idle_ticks + 1 : 0;
         if (idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->client);
-        bool over = retain_tick(&h->client, scarce || idle_ticks >= LEAN_TICKS, unsettled_empty());
-        idle_ticks -= over && idle_ticks != 0;
+        bool gave = retain_tick(&h->client, scarce || idle_ticks >= LEAN_TICKS, unsettled_empty());
+        idle_ticks -= gave && idle_ticks != 0;
         if (!quiet) {
             tick_ms = TICK_MS;
             aged_ms = 0;
