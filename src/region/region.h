@@ -192,7 +192,7 @@ enum superslab_moved {
     MOVED_KEPT, /* of a run that was freed since, and kept its mapping */
 };
 
-enum { HAD_HUGE_MAX = 4 }; /* SuperSlabs that the program's end reads for `had_huge`: some 500 us */
+enum { HAD_HUGE_MAX = 2 }; /* SuperSlabs that the program's end reads for `had_huge`: some 600 us */
 
 struct superslab {
     _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
