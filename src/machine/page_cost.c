@@ -16,6 +16,8 @@ static struct page_cost {
     _Atomic uint64_t won_ns;      /* by huge pages since the last pause, less what dear ones have lost */
     _Atomic uint32_t pause;       /* SuperSlabs in the pause that began last; 0: a huge page has paid since */
     _Atomic uint32_t left;        /* of them */
+    _Atomic uint32_t cheap;       /* huge pages in a row */
+    _Atomic uint32_t untimed;     /* huge pages since one was timed */
     _Atomic uint64_t timed, dear; /* read-modify-writes */
 } page_cost;
 
@@ -55,12 +57,21 @@ void page_cost_note_huge(uint64_t ns, bool given) {
         add_to_mean(&page_cost.huge_ns, ns);
     store_relaxed(&page_cost.pause, pause);
     store_relaxed(&page_cost.left, pause);
+    store_relaxed(&page_cost.cheap, dear ? 0 : load_relaxed(&page_cost.cheap) + load_relaxed(&page_cost.untimed) + 1);
+    store_relaxed(&page_cost.untimed, 0);
     rmw_add(&page_cost.timed, 1);
     rmw_add(&page_cost.dear, dear ? 1 : 0);
 }
 
 bool page_cost_pays(bool if_unknown) {
     return load_relaxed(&page_cost.left) == 0 && (if_unknown || load_relaxed(&page_cost.timed) != 0);
+}
+
+size_t page_cost_trusted(size_t wanted) {
+    uint32_t untimed = load_relaxed(&page_cost.untimed), cheap = load_relaxed(&page_cost.cheap);
+    size_t trusted = min_size(wanted, cheap - min_size(untimed, cheap));
+    store_relaxed(&page_cost.untimed, untimed + (uint32_t)trusted);
+    return trusted;
 }
 
 struct page_cost_seen page_cost_seen(void) {

@@ -8,6 +8,8 @@
  *     the last pause. The pause is short if they had won more than was lost, else long, and twice as long each time,
  *     PAUSE_MAX at most.
  *  3. In a pause small pages are timed, so that the end of the pause compares figures of the same time.
+ *  4. Nobody times the huge pages of a huge block behind its first, and warm memory may end at each of them. So no more
+ *     are asked for than were cheap in a row.
  *
  * Any thread calls anything; nothing waits. Times are nanoseconds for SUPERSLAB_BYTES, of a thread that was not
  * switched out meanwhile. */
@@ -24,6 +26,9 @@ void page_cost_note_small(uint64_t ns);
 void page_cost_note_huge(uint64_t ns, bool given);
 /* Do huge pages pay? The answer where nothing can be timed; `if_unknown`: the answer as long as none was. */
 bool page_cost_pays(bool if_unknown);
+/* How many of `wanted` huge pages the caller may ask for without timing them. If the next one that is timed is cheap,
+ * these were, too, and as many more may follow. */
+size_t page_cost_trusted(size_t wanted);
 
 struct page_cost_seen {
     uint64_t small_ns, huge_ns; /* the means; 0: not known yet */

@@ -93,6 +93,17 @@ static void time_huge_page(size_t slot) {
         purge_split_huge_page(superslab);
 }
 
+/* Nobody has touched these SuperSlabs. False: they may have lost their memory. */
+static bool ask_for_huge_pages(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
+    return n == 0 || region_renew(slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES, true);
+}
+
+static size_t untimed_huge_pages(enum contents contents, size_t n) {
+    return contents != CONTENTS_RUN || option(OPT_HUGE_PAGES) == HUGE_ALWAYS ? n : page_cost_trusted(n);
+}
+
 bool huge_pages_consider(size_t first, size_t n, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&huge_pages.advice_changes) > ADVICE_CHANGES_MAX)
         return true;
@@ -102,13 +113,14 @@ bool huge_pages_consider(size_t first, size_t n, enum contents contents) {
         store_relaxed(&huge_pages.advising, pay);
         rmw_add(&huge_pages.advice_changes, 1);
     }
-    for (size_t i = 0; pay && i < n; i++)
-        store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
-    if (pay && !region_renew(slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES, true))
+    if (pay && !ask_for_huge_pages(first, timed ? 1 : untimed_huge_pages(contents, n)))
         return false;
     if (timed)
         (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);
-    return true;
+    if (!pay || !timed || ask_for_huge_pages(first + 1, page_cost_trusted(n - 1)))
+        return true;
+    os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES); /* or it could not be mapped again, as the rest */
+    return false;
 }
 
 /* Does the program purge so much and want it back that what was in use will probably be in use again? */

@@ -395,6 +395,54 @@ void a_block_is_touched_whole_if_its_end_is() {
     }
 }
 
+/* The client of a large heap whose program touches larger blocks whole. */
+void *client_with_whole_blocks() {
+    void *client = inside_pool_client_new();
+    int zero = 0;
+    for (size_t i = 0; i < 20 * kPerSuperSlab; i++)
+        inside_pool_take(client, 1, 1, 0, &zero);
+    char *whole = static_cast<char *>(hak_malloc(3 * kMiB / 2));
+    memset(whole, 1, 3 * kMiB / 2);
+    hak_free(whole);
+    inside_page_cost_small(kSmallNs);
+    return client;
+}
+
+/* A huge block's first SuperSlab is timed. If its huge page is dear, the rest has none; if it is cheap, so many others
+ * of the block have some as were cheap before. */
+void a_huge_block_gets_what_was_cheap() {
+    constexpr size_t kSuperSlabs = 6;
+    client_with_whole_blocks();
+    for (auto [ns, huge] : {std::pair{kCheapNs, 2}, {kCheapNs, 4}, {kDearNs, 1}}) {
+        measured = {true, 0, 1, {ns, 0}};
+        char *block = static_cast<char *>(hak_malloc(kSuperSlabs * kSuperSlab - kSlot));
+        std::vector<char *> in_each;
+        for (size_t i = 0; i < kSuperSlabs; i++)
+            in_each.push_back(block + i * kSuperSlab);
+        int got = static_cast<int>(collapsible(in_each));
+        MUST(got == huge || access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0,
+             "%" PRIu64 " ns: %d SuperSlabs may get huge pages, not %d", ns, got, huge);
+    }
+}
+
+/* The system refuses huge pages for the rest, and has unmapped that. All of the block serves later. */
+void a_huge_blocks_rest_is_refused() {
+    void *client = client_with_whole_blocks();
+    int zero = 0;
+    for (int i = 0; i < 4; i++)
+        inside_page_cost_huge(kCheapNs, 1);
+    size_t had = inside_pool_count().superslabs_peak;
+    measured = {true, 0, 1, {kCheapNs, 0}};
+    moves = kRefuse;
+    breaks = {2 * kSuperSlab, 2 * kSuperSlab, 0, 1, 0};
+    MUST(inside_pool_take_run(client, 3, kSuperSlab, &zero) == inside_no_slot, "the run was not refused");
+    MUST(breaks.lost == 1, "%d were refused", breaks.lost);
+    size_t active = 0;
+    for (; inside_pool_count().superslabs_peak <= had + 3; active++)
+        *inside_slot_address(inside_pool_take(client, 1, 1, 0, &zero)) = 1;
+    MUST(active > 4 * kPerSuperSlab, "only %zu slots serve", active); /* the large block's SuperSlab and the run's */
+}
+
 /* On a busy machine the kernel would say that the thread was switched out, and nothing would be timed. */
 const std::vector<std::string> kTimed = {"HAKMEM_HUGE_PAGES=auto", "HAKMEM_CGROUP=0",
                                          "GLIBC_TUNABLES=glibc.pthread.rseq=0"};
@@ -432,4 +480,6 @@ const std::vector<Case> kCases = {
      {"HAKMEM_HUGE_PAGES=always", "HAKMEM_CGROUP=0", "HAKMEM_PURGE=never", "HAKMEM_RETAIN_BYTES=0"},
      0},
     {"touched_end", a_block_is_touched_whole_if_its_end_is, kTimed, 0},
+    {"run_cheap", a_huge_block_gets_what_was_cheap, kTimed, 0},
+    {"run_refused", a_huge_blocks_rest_is_refused, kTimed, 0},
 };

@@ -644,6 +644,7 @@ int inside_probe_alloc_wanted(void) { return hak_asked.alloc_tracers != 0; }
 int inside_page_cost_try_huge(void) { return page_cost_try_huge(); }
 void inside_page_cost_small(uint64_t ns) { page_cost_note_small(ns); }
 void inside_page_cost_huge(uint64_t ns, int given) { page_cost_note_huge(ns, given != 0); }
+size_t inside_page_cost_trusted(size_t wanted) { return page_cost_trusted(wanted); }
 struct inside_page_cost inside_page_cost_seen(void) {
     struct page_cost_seen seen = page_cost_seen();
     return (struct inside_page_cost){seen.small_ns, seen.huge_ns, seen.timed, seen.dear, page_cost_pays(true)};

@@ -343,6 +343,7 @@ struct inside_page_cost {
 int inside_page_cost_try_huge(void);
 void inside_page_cost_small(uint64_t ns);
 void inside_page_cost_huge(uint64_t ns, int given);
+size_t inside_page_cost_trusted(size_t wanted);
 struct inside_page_cost inside_page_cost_seen(void);
 
 #ifdef __cplusplus

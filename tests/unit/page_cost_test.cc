@@ -67,6 +67,26 @@ int child_rule() {
     return failed;
 }
 
+/* So many huge pages that nobody times may be asked for. */
+int child_trust() {
+    int failed = 0;
+    CHECK(inside_page_cost_trusted(9) == 0); /* none was timed */
+    inside_page_cost_small(kSmall);
+    inside_page_cost_huge(kCheap, 1);
+    CHECK(inside_page_cost_trusted(9) == 1);
+    CHECK(inside_page_cost_trusted(9) == 0); /* nobody knows yet what that one costs */
+    inside_page_cost_huge(kCheap, 1);
+    CHECK(inside_page_cost_trusted(2) == 2); /* of three */
+    CHECK(inside_page_cost_trusted(9) == 1);
+    inside_page_cost_huge(kCheap, 1);
+    CHECK(inside_page_cost_trusted(6) == 6); /* of seven */
+    inside_page_cost_huge(kDear, 1);
+    CHECK(inside_page_cost_trusted(9) == 0);
+    inside_page_cost_huge(kCheap, 1);
+    CHECK(inside_page_cost_trusted(9) == 1); /* what was cheap before counts no more */
+    return failed;
+}
+
 int child_mean() {
     int failed = 0;
     inside_page_cost_small(kSmall);
@@ -172,7 +192,7 @@ int child_run() {
 const struct {
     const char *name;
     int (*run)();
-} kChildren[] = {{"rule", child_rule}, {"mean", child_mean},     {"heap", child_heap},
+} kChildren[] = {{"rule", child_rule}, {"trust", child_trust},   {"mean", child_mean}, {"heap", child_heap},
                  {"dear", child_dear}, {"folios", child_folios}, {"run", child_run}};
 
 class PageCost : public testing::TestWithParam<const char *> {};
@@ -180,7 +200,7 @@ TEST_P(PageCost, DecidesByWhatWasTimed) {
     Outcome outcome = run_self({"--child", GetParam()}, {"HAKMEM_HUGE_PAGES=auto"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
-INSTANTIATE_TEST_SUITE_P(, PageCost, testing::Values("rule", "mean", "heap", "dear", "folios", "run"),
+INSTANTIATE_TEST_SUITE_P(, PageCost, testing::Values("rule", "trust", "mean", "heap", "dear", "folios", "run"),
                          [](const auto &child) { return std::string(child.param); });
 
 } // namespace
