@@ -119,7 +119,7 @@ bool huge_pages_consider(size_t first, size_t n, enum contents contents) {
         (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);
     if (!pay || !timed || ask_for_huge_pages(first + 1, page_cost_trusted(n - 1)))
         return true;
-    os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES); /* or it could not be mapped again, as the rest */
+    os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES); /* as the rest, so that all can be mapped again */
     return false;
 }
 

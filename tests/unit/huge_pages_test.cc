@@ -408,8 +408,8 @@ void *client_with_whole_blocks() {
     return client;
 }
 
-/* A huge block's first SuperSlab is timed. If its huge page is dear, the rest has none; if it is cheap, so many others
- * of the block have some as were cheap before. */
+/* A huge block's first SuperSlab is timed. If its huge page is dear, the rest has none; if it is cheap, as many others
+ * of the block have one as were cheap in a row. */
 void a_huge_block_gets_what_was_cheap() {
     constexpr size_t kSuperSlabs = 6;
     client_with_whole_blocks();

@@ -67,7 +67,7 @@ int child_rule() {
     return failed;
 }
 
-/* So many huge pages that nobody times may be asked for. */
+/* How many huge pages may be asked for that nobody times. */
 int child_trust() {
     int failed = 0;
     CHECK(inside_page_cost_trusted(9) == 0); /* none was timed */
